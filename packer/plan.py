@@ -60,7 +60,7 @@ class Plan:
             raise ValueError("plan: the segment arrays differ in length, or the last row does not end with them")
         if self.row_offsets[0] != 0 or (np.diff(self.row_offsets) < 1).any():
             raise ValueError("plan: a row without a segment")
-        if len(self.doc) and not (0 <= self.doc.min() and self.doc.max() < len(lengths)):
+        if len(self.doc) and not (self.doc.min() >= 0 and self.doc.max() < len(lengths)):
             raise ValueError("plan: a segment of a document that does not exist")
         if (self.length < 1).any() or (self.start < 0).any():
             raise ValueError("plan: an empty segment or a negative start")

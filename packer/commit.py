@@ -1,0 +1,105 @@
+"""OUT, from nothing to a finished data set in one step: nobody ever opens half of one, and nothing foreign is deleted.
+
+OUT/.tmp/                everything while a run lasts; goes with it
+OUT/.tmp/data, manifest  the finished set, still hidden
+OUT/data                 the same folder, renamed
+OUT/manifest.json        renamed last: now there is a data set
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from pathlib import Path
+
+from packer import manifest
+from packer.errors import DatasetError, OutputError
+from packer.staging import sync
+
+TEMPORARY = ".tmp"
+MARK = "written-by-packer"  # proves that a left-over OUT/.tmp is ours to delete
+SHARD = re.compile(r".+-\d{5,}-of-\d{5,}\.(parquet|arrow)")
+
+
+class Output:
+    """The output folder during one run: `open`, work in `folder`, then `publish` or `abandon`."""
+
+    def __init__(self, out: Path, *, overwrite: bool = False) -> None:
+        self.out = out
+        self.folder = out / TEMPORARY
+        self.overwrite = overwrite
+        self._made: list[Path] = []  # folders that did not exist before, innermost first
+
+    def open(self) -> None:
+        """Makes OUT and OUT/.tmp, or raises OutputError without having touched anything."""
+        self._check()
+        missing = self.out
+        while not missing.exists():
+            self._made.append(missing)
+            missing = missing.parent
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
+        self.folder.mkdir(parents=True)
+        (self.folder / MARK).touch()
+
+    def _check(self) -> None:
+        if not self.out.exists():
+            return
+        if not self.out.is_dir():
+            raise OutputError(f"--out {self.out} exists and is not a folder")
+        if not any(self.out.iterdir()):
+            return
+        foreign = _foreign(self.out)
+        if foreign:
+            raise OutputError(f"--out {self.out} holds {foreign}, which is not packer's; give another folder")
+        if not self.overwrite:
+            what = "a finished data set" if (self.out / manifest.FILE).exists() else "the remains of an unfinished run"
+            raise OutputError(f"--out {self.out} holds {what}; --overwrite replaces it")
+
+    def publish(self, text: str) -> None:
+        """Makes OUT/.tmp/data and the manifest's text the data set. What --overwrite replaces goes only now."""
+        hidden = self.folder / manifest.FILE
+        hidden.write_text(text, encoding="utf-8")
+        sync(hidden)
+        sync(self.folder / manifest.DATA)
+        (self.out / manifest.FILE).unlink(missing_ok=True)
+        data = self.out / manifest.DATA
+        if data.exists():
+            data.rename(self.folder / "replaced")
+        (self.folder / manifest.DATA).rename(data)
+        sync(self.out)
+        hidden.rename(self.out / manifest.FILE)
+        sync(self.out)
+        shutil.rmtree(self.folder)
+
+    def abandon(self) -> None:
+        """Removes what this run made; a data set that stood here before still does."""
+        with contextlib.suppress(OSError):  # the error that brought us here is the one to report
+            shutil.rmtree(self.folder)
+            for folder in self._made:
+                folder.rmdir()
+
+
+def _foreign(out: Path) -> str | None:
+    """The first thing in a folder that packer did not write, as a path to show."""
+    known = {manifest.FILE, manifest.DATA, TEMPORARY}
+    for path in sorted(out.iterdir()):
+        if path.name not in known:
+            return path.name
+    temporary = out / TEMPORARY
+    if temporary.exists() and not (temporary / MARK).exists():
+        return TEMPORARY
+    if (out / manifest.FILE).exists():
+        try:
+            manifest.load(out)
+        except DatasetError:
+            return manifest.FILE
+    data = out / manifest.DATA
+    if data.exists():
+        if not data.is_dir():
+            return manifest.DATA
+        for path in sorted(data.iterdir()):
+            if not SHARD.fullmatch(path.name):
+                return f"{manifest.DATA}/{path.name}"
+    return None

@@ -1,0 +1,54 @@
+"""The global order of rows, in bounded memory: blocks shuffled one by one, then merged at random.
+
+If each block's rows are in random order, and the sequence that says which block gives the next row is a random
+arrangement of as many names of each block as it has rows, the merged order is a uniformly random permutation of all
+rows. Blocks are then read forwards only, a few rows at a time, and nothing grows with the corpus:
+
+    block A = a2 a0 a1, block B = b1 b0; names B A A B A      merged: b1 a2 a0 b0 a1
+
+How many of a chunk's rows come from each block is a multivariate hypergeometric draw: whole chunks are drawn at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+
+import numpy as np
+
+from packer.plan import Int64Array
+
+
+class Stream(IntEnum):
+    """Names of the random streams of a run, so that no two share numbers."""
+
+    TIES = 0  # (partition, block): equal lengths in a plan
+    ROWS = 1  # (partition, block): rows within a block
+    MERGE = 2  # the sequence of blocks
+
+
+def generator(seed: int, stream: Stream, *key: int) -> np.random.Generator:
+    """A generator of its own for each seed, stream and key."""
+    return np.random.default_rng(np.random.SeedSequence([seed, stream, *key]))
+
+
+def shuffled(
+    rows: Sequence[int], chunks: Sequence[int], rng: np.random.Generator
+) -> Iterator[tuple[Int64Array, Int64Array]]:
+    """For each chunk: how many rows to read next from each block, int64 (blocks,), and the order in which to put what
+    was read, int64 (chunk,). rows: rows of each block; chunks: rows of each chunk, which sum to the same."""
+    left = np.array(rows, np.int64)
+    for size in chunks:
+        counts = rng.multivariate_hypergeometric(left, size, method="marginals")
+        left -= counts
+        yield counts, rng.permutation(size)
+
+
+def in_order(rows: Sequence[int], chunks: Sequence[int]) -> Iterator[tuple[Int64Array, Int64Array]]:
+    """The same for blocks one after another, rows as they are."""
+    left = np.array(rows, np.int64)
+    for size in chunks:
+        before = np.cumsum(left) - left
+        counts = np.clip(size - before, 0, left)
+        left -= counts
+        yield counts, np.arange(size)

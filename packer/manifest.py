@@ -1,0 +1,151 @@
+"""manifest.json: what a finished data set is. Written last; the same data gives the same bytes.
+
+It holds only what determines the data, never a fact of the run (time, machine, speed): those go to the report.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from packer.errors import DatasetError
+from packer.packing.overlong import Losses
+from packer.schema import FORMAT_NAME, FORMAT_VERSION, Layout
+from packer.shards import ShardFile
+
+FILE = "manifest.json"
+DATA = "data"
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """One input file: its path as the user named it, the ordinal of its first record, its records, their tokens."""
+
+    path: str
+    first_doc: int
+    documents: int
+    tokens: int
+    commit: str | None = None  # of a hub data set
+
+
+@dataclass(frozen=True)
+class SkippedRecord:
+    path: str
+    where: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class TokenizerFacts:
+    """The tokenizer as named on the command line, the sha256 of its tokenizer.json, and what it put around texts."""
+
+    source: str
+    fingerprint: str
+    vocab_size: int
+    prefix: list[int]
+    suffix: list[int]
+    summary: str
+
+
+@dataclass(frozen=True)
+class Totals:
+    """records = documents + skipped + empty. tokens: of all documents; placed_tokens: those of them in rows."""
+
+    records: int = 0
+    documents: int = 0
+    tokens: int = 0
+    skipped: int = 0
+    empty: int = 0
+    rows: int = 0
+    segments: int = 0
+    placed_tokens: int = 0
+    placed_documents: int = 0
+    split_documents: int = 0
+    loss_tokens: int = 0
+    attention_cost: int = 0
+    max_seqlen: int = 0
+    max_token_id: int = -1
+
+    def __add__(self, other: Totals) -> Totals:
+        """Sums of all counts, the larger of the two maxima."""
+        both = {name: (getattr(self, name), getattr(other, name)) for name in asdict(self)}
+        return Totals(**{name: max(pair) if name.startswith("max_") else sum(pair) for name, pair in both.items()})
+
+
+@dataclass(frozen=True)
+class Manifest:
+    split: str
+    file_format: str
+    compression: str
+    layout: Layout
+    max_length: int
+    seed: int
+    options: dict[str, Any]
+    versions: dict[str, str]
+    tokenizer: TokenizerFacts | None
+    inputs: list[InputFile]
+    totals: Totals
+    losses: Losses
+    skipped_records: list[SkippedRecord]
+    lower_bound: int
+    efficiency: float
+    packing_factor: float
+    shards: list[ShardFile] = field(default_factory=list)
+    format: str = FORMAT_NAME
+    format_version: int = FORMAT_VERSION
+
+    def to_json(self) -> str:
+        body = asdict(self)
+        head = {key: body.pop(key) for key in ("format", "format_version")}
+        return json.dumps(head | body, indent=1, ensure_ascii=False) + "\n"
+
+
+def load(out: Path) -> Manifest:
+    """Reads and checks OUT/manifest.json."""
+    path = out / FILE
+    try:
+        body = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise DatasetError(
+            f"{out} is no packer data set: it has no {FILE} (it is written last, when a run ends)"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{path} cannot be read: {error}") from error
+    if not isinstance(body, dict) or body.get("format") != FORMAT_NAME:
+        raise DatasetError(f'{path} is not packer\'s: it has no "format": "{FORMAT_NAME}"')
+    if body.get("format_version") != FORMAT_VERSION:
+        raise DatasetError(
+            f"{path} has format version {body.get('format_version')}; this packer reads version {FORMAT_VERSION}"
+        )
+    try:
+        return _from_body(body)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise DatasetError(f"{path} is damaged: {error}") from error
+
+
+def _from_body(body: dict[str, Any]) -> Manifest:
+    tokenizer = body["tokenizer"]
+    manifest = Manifest(
+        **{
+            **body,
+            "layout": Layout(**body["layout"]),
+            "tokenizer": None if tokenizer is None else TokenizerFacts(**tokenizer),
+            "inputs": [InputFile(**item) for item in body["inputs"]],
+            "totals": Totals(**body["totals"]),
+            "losses": Losses(**body["losses"]),
+            "skipped_records": [SkippedRecord(**item) for item in body["skipped_records"]],
+            "shards": [ShardFile(**item) for item in body["shards"]],
+        }
+    )
+    for shard in manifest.shards:
+        path = PurePosixPath(shard.path)
+        if path.is_absolute() or ".." in path.parts:
+            raise DatasetError(f"{FILE}: shard path {shard.path!r} leaves the data set")
+    return manifest
+
+
+def shard_name(split: str, index: int, count: int, extension: str) -> str:
+    """train-00000-of-00012.parquet: the form by which `datasets` finds a split."""
+    return f"{split}-{index:05d}-of-{count:05d}.{extension}"

@@ -1,0 +1,90 @@
+"""Exact best-fit and first-fit decreasing on the histogram of lengths: the time depends on the distinct lengths.
+
+Documents come longest first, so many equal ones come in a run, and rows that were filled alike have the same room
+left. Both rules keep filling the row they have just chosen while it has room (best fit: its room has only become
+tighter; first fit: it is still the first), so a row with room r takes r // L documents of length L before the next
+row is touched. Consecutive rows with the same room therefore move as one group:
+
+    max_length 10, lengths 4 4 4 4 3 3 2 (longest first)
+    4 x4   no row yet: rows 0-1 open and take 2 each        room 2: rows 0-1
+    3 x2   no room of 3: row 2 opens and takes both         room 2: rows 0-1, room 4: row 2
+    2 x1   best fit: the tightest room of at least 2        row 0 takes it
+
+A group that moves is left with less than half its room (r mod L < r / 2), so it moves at most log2(max_length) times,
+and each distinct length splits at most one group. What is recorded is one line a move, (first row, rows, documents a
+row); array operations turn that into a row for each document.
+
+The rule alone differs, so it is the parameter: a `Pool` holds the groups that still have room and says which one a
+length goes to. Rows limited to `max_segments` documents are groups by room and free slots.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from packer.packing.placing import descending, plan_from_rows
+from packer.plan import Int32Array, Int64Array, Plan, offsets_of
+
+Group = tuple[int, int, int, int]  # first row, rows, room, free slots
+UNLIMITED = 1 << 62
+
+
+class Pool(Protocol):
+    def take(self, length: int) -> Group | None:
+        """Removes and returns the group whose first row the rule chooses for this length, if any row has room."""
+
+    def put(self, group: Group) -> None: ...
+
+
+def pack_decreasing(
+    lengths: Int32Array, max_length: int, pool: Pool, *, max_segments: int | None, rng: np.random.Generator
+) -> Plan:
+    """Places documents longest first, each in the row that the pool's rule chooses."""
+    order = descending(lengths, rng)
+    counts = np.bincount(lengths, minlength=1)
+    distinct = np.flatnonzero(counts)[::-1]
+    moves = _moves(distinct.tolist(), counts[distinct].tolist(), max_length, pool, max_segments or UNLIMITED)
+    row = np.empty(len(lengths), np.int64)
+    row[order] = _rows_of_moves(moves)
+    return plan_from_rows(row, lengths)
+
+
+def _moves(lengths: list[int], counts: list[int], max_length: int, pool: Pool, slots_per_row: int) -> Int64Array:
+    """The moves in the order of the documents: int64 (m, 3) of first row, rows, documents a row."""
+    moves: list[tuple[int, int, int]] = []
+    opened = 0
+    shortest = lengths[-1] if lengths else 0
+    for length, left in zip(lengths, counts, strict=True):
+        while left:
+            group = pool.take(length)
+            if group is None:
+                rows = -(-left // min(max_length // length, slots_per_row))
+                group = (opened, rows, max_length, slots_per_row)
+                opened += rows
+            first, rows, room, slots = group
+            each = min(room // length, slots)
+            filled = min(rows, left // each)  # rows that take as many as they can
+            parts = [(filled, each)]
+            left -= filled * each
+            if left and filled < rows:  # the last documents of this length do not fill their row
+                parts.append((1, left))
+                left = 0
+            parts.append((rows - sum(n for n, _ in parts), 0))
+            for n, taken in parts:
+                if n and taken:
+                    moves.append((first, n, taken))
+                if n and room - taken * length >= shortest and slots > taken:
+                    pool.put((first, n, room - taken * length, slots - taken))
+                first += n
+    return np.array(moves, np.int64).reshape(-1, 3)
+
+
+def _rows_of_moves(moves: Int64Array) -> Int64Array:
+    """The row of each document, in the order of placing.   (5, 2, 3) -> 5 5 5 6 6 6"""
+    first, rows, each = moves.T
+    documents = rows * each
+    index = np.arange(documents.sum()) - np.repeat(offsets_of(documents)[:-1], documents)
+    row: Int64Array = np.repeat(first, documents) + index // np.repeat(each, documents)
+    return row

@@ -1,0 +1,194 @@
+"""The whole flow of a packing run, from INPUT to a finished data set.
+
+    find sources ─▶ cut into partitions ─▶ stage each (packer.stage) ─▶ finish (packer.finish) ─▶ manifest ─▶ publish
+
+A partition depends on the inputs and the options only, so the same run gives the same bytes however it is executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy
+import pyarrow
+import tokenizers
+
+from packer import __version__, corpus, finish, metrics, stage
+from packer.commit import Output
+from packer.corpus import Partition
+from packer.corpus.documents import KEPT_REASONS
+from packer.errors import InputError
+from packer.executors.local import ordered_map
+from packer.manifest import InputFile, Manifest, SkippedRecord, TokenizerFacts, Totals
+from packer.packing.overlong import Losses
+from packer.schema import Layout
+from packer.shards import arrow_schema
+from packer.stage import Job, PartitionReport, Progress
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a run was like; never part of the data set. Seconds of wall time."""
+
+    seconds: float
+    staging_seconds: float
+    finishing_seconds: float
+    left_out: list[str]  # files of folders that were not read
+
+
+@dataclass(frozen=True)
+class Result:
+    out: Path
+    manifest: Manifest
+    facts: Facts
+
+
+def pack(
+    inputs: Sequence[str],
+    out: Path,
+    job: Job,
+    layout: Layout,
+    output: finish.Output,
+    *,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Result:
+    """Packs INPUT into a data set at `out`. Raises a PackerError, and then leaves `out` as it was."""
+    began = perf_counter()
+    facts = _tokenizer_facts(job)  # before anything is read: a wrong tokenizer should show at once
+    found = corpus.find_sources(inputs, job.read, out=str(out))
+    partitions = corpus.partition(found.sources, job.read)
+    target = Output(out, overwrite=overwrite)
+    target.open()
+    try:
+        reports = _stage_all(job, partitions, target.folder, progress)
+        staged = perf_counter()
+        manifest = _finish(job, layout, output, partitions, reports, facts, target.folder)
+        target.publish(manifest.to_json())
+    except BaseException:
+        target.abandon()
+        raise
+    ended = perf_counter()
+    return Result(out, manifest, Facts(ended - began, staged - began, ended - staged, found.left_out))
+
+
+def _stage_all(
+    job: Job, partitions: Sequence[Partition], folder: Path, progress: Progress | None
+) -> list[PartitionReport]:
+    def work(partition: Partition) -> PartitionReport:
+        return stage.stage(job, partition, finish.partition_folder(folder, partition.index), progress)
+
+    return list(ordered_map(work, partitions))
+
+
+def _finish(
+    job: Job,
+    layout: Layout,
+    output: finish.Output,
+    partitions: Sequence[Partition],
+    reports: Sequence[PartitionReport],
+    facts: TokenizerFacts | None,
+    folder: Path,
+) -> Manifest:
+    totals = sum((report.totals for report in reports), Totals())
+    losses = sum((report.losses for report in reports), Losses())
+    blocks = finish.staged_blocks(folder, reports)
+    if not blocks:
+        raise InputError(_nothing(totals, losses))
+    if job.is_stream:
+        blocks = finish.cut_streams(blocks, job.max_length, job.seed, shuffle=job.order == "shuffle")
+    layout = replace(layout, masked=any(block.masked for report in reports for block in report.blocks))
+    described = {"max_length": str(job.max_length), "tokenizer": facts.fingerprint if facts else "none"}
+    schema = arrow_schema(layout, described)
+    shards, written = finish.write_shards(folder, blocks, layout, output, schema, job.seed, job.order)
+    totals += written
+    return Manifest(
+        split=output.split,
+        file_format=output.file_format,
+        compression=output.compression,
+        layout=layout,
+        max_length=job.max_length,
+        seed=job.seed,
+        options=_options(job, output),
+        versions=_versions(),
+        tokenizer=facts,
+        inputs=_inputs(partitions, reports),
+        totals=totals,
+        losses=losses,
+        skipped_records=_skipped(reports),
+        lower_bound=metrics.lower_bound(totals.placed_tokens, job.max_length),
+        efficiency=metrics.efficiency(totals.placed_tokens, totals.rows, job.max_length),
+        packing_factor=totals.segments / totals.rows,
+        shards=shards,
+    )
+
+
+def _tokenizer_facts(job: Job) -> TokenizerFacts | None:
+    if job.tokenizer is None:
+        return None
+    loaded, ends = stage.load_tokenizer(job.tokenizer)
+    return TokenizerFacts(
+        source=loaded.source,
+        fingerprint=loaded.fingerprint,
+        vocab_size=loaded.vocab_size,
+        prefix=list(ends.prefix),
+        suffix=list(ends.suffix),
+        summary=ends.summary,
+    )
+
+
+def _nothing(totals: Totals, losses: Losses) -> str:
+    if not totals.documents:
+        return (
+            f"there is nothing to pack: INPUT holds no document ({totals.records} records, of which {totals.empty} are "
+            f"empty and {totals.skipped} were skipped)"
+        )
+    return (
+        f"there is nothing to pack: none of {totals.documents} documents is left ({losses.dropped_documents} too long, "
+        f"{losses.short_documents} too short, {losses.untrained_documents} with nothing to train on)"
+    )
+
+
+def _options(job: Job, output: finish.Output) -> dict[str, Any]:
+    """Every option that determines the data and has no place of its own in the manifest."""
+    options = asdict(job)
+    del options["max_length"], options["seed"]
+    if options["tokenizer"]:
+        del options["tokenizer"]["source"]
+    return options | {"rows_per_shard": output.rows_per_shard}
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "packer": __version__,
+        "numpy": numpy.__version__,
+        "pyarrow": pyarrow.__version__,
+        "tokenizers": tokenizers.__version__,
+    }
+
+
+def _inputs(partitions: Sequence[Partition], reports: Sequence[PartitionReport]) -> list[InputFile]:
+    """One entry a source, though it may have been read in several slices."""
+    slices = [
+        (part.source, records, tokens)
+        for partition, report in zip(partitions, reports, strict=True)
+        for part, records, tokens in zip(partition.slices, report.records, report.tokens, strict=True)
+    ]
+    files = []
+    first_doc = 0
+    for source, group in groupby(slices, key=lambda item: item[0]):
+        counts = list(group)
+        documents = sum(records for _, records, _ in counts)
+        files.append(InputFile(source.path, first_doc, documents, sum(n for _, _, n in counts), source.commit))
+        first_doc += documents
+    return files
+
+
+def _skipped(reports: Sequence[PartitionReport]) -> list[SkippedRecord]:
+    kept = [SkippedRecord(one.path, one.where, one.reason) for report in reports for one in report.skipped]
+    return kept[:KEPT_REASONS]

@@ -1,0 +1,258 @@
+"""One partition, from its records to staged blocks: a function of the job and the partition, and of nothing else.
+
+    read ─▶ encode ─▶ collect a block ─▶ plan ─▶ gather rows in their block's final order ─▶ staging files
+
+A block is the bounded set of documents that is planned at once. Planning far more documents at once than a batch of
+the reader is what makes rows full: at a thousand documents a plan, 0.25% (2k) to 2.6% (32k) of rows are lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from packer import packing, tokenizer
+from packer.corpus import Partition, PartitionReader, ReadOptions
+from packer.corpus.documents import Skipped, Tally
+from packer.encoding import Encoded, encode
+from packer.errors import InputError
+from packer.interleave import Stream, generator
+from packer.manifest import Totals
+from packer.packing import overlong
+from packer.packing.overlong import Losses, OverlongError, Trained
+from packer.plan import BoolArray, Int32Array, Plan, offsets_of
+from packer.rows import Rows, gather, whole_documents
+from packer.staging import BlockWriter
+
+CHUNK_TOKENS = 4 << 20  # gathered and written at a time
+Progress = Callable[[int, int], None]  # documents and tokens that have just been done
+
+
+@dataclass(frozen=True)
+class TokenizerOptions:
+    source: str
+    bos: bool | None = None
+    eos: bool | None = None
+    eos_token: str | None = None
+    special_in_text: str = "parse"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What determines the rows, for every partition alike. Picklable."""
+
+    read: ReadOptions
+    tokenizer: TokenizerOptions | None
+    strategy: str
+    max_length: int
+    overlong: str | None
+    min_tokens: int
+    max_segments: int | None
+    seed: int
+    order: str
+    block_tokens: int
+
+    @property
+    def is_stream(self) -> bool:
+        """Rows are cut from one stream over all partitions, which is known only when all are done."""
+        return self.strategy == "wrapped"
+
+
+@dataclass(frozen=True)
+class BlockReport:
+    """A staged block. folder: relative to the partition's; rows: how many it holds (documents, if a stream is cut
+    later); masked: some document came with a loss mask."""
+
+    folder: str
+    rows: int
+    tokens: int
+    masked: bool
+
+
+@dataclass(frozen=True)
+class PartitionReport:
+    """What became of a partition. records and tokens: by source slice."""
+
+    index: int
+    records: list[int]
+    tokens: list[int]
+    totals: Totals
+    losses: Losses
+    skipped: list[Skipped]
+    blocks: list[BlockReport] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Documents to be planned at once; `masked`: bool (n,), those that came with a loss mask."""
+
+    documents: Rows
+    masked: BoolArray
+
+
+def stage(job: Job, partition: Partition, folder: Path, progress: Progress | None = None) -> PartitionReport:
+    """Stages the partition's blocks as folders below `folder`."""
+    engine, ends, vocab_size = _engine(job)
+    reader = PartitionReader(partition, job.read)
+    totals, losses = Totals(), Losses()
+    blocks: list[BlockReport] = []
+    counts = _Counts(reader.tally)
+    encoded = _counted(encode(reader, engine, ends), counts, vocab_size, progress)
+    for index, block in enumerate(collect(encoded, job.block_tokens)):
+        report, block_totals, block_losses = _stage_block(job, block, (partition.index, index), folder)
+        totals, losses = totals + block_totals, losses + block_losses
+        if report.rows:
+            blocks.append(report)
+    records = sum(reader.tally.records)
+    return PartitionReport(
+        partition.index,
+        reader.tally.records,
+        counts.tokens + [0] * (len(reader.tally.records) - len(counts.tokens)),
+        replace(totals, records=records, skipped=reader.tally.skipped, empty=counts.empty),
+        losses,
+        reader.tally.skipped_reasons,
+        blocks,
+    )
+
+
+def load_tokenizer(options: TokenizerOptions) -> tuple[tokenizer.Tokenizer, tokenizer.Ends]:
+    """The tokenizer, and what it puts around each document."""
+    loaded = tokenizer.load(options.source)
+    return loaded, tokenizer.ends_of(loaded, bos=options.bos, eos=options.eos, eos_token=options.eos_token)
+
+
+def _engine(job: Job) -> tuple[tokenizer.Engine | None, tokenizer.Ends | None, int]:
+    if job.tokenizer is None:
+        return None, None, np.iinfo(np.int32).max
+    loaded, ends = load_tokenizer(job.tokenizer)
+    return tokenizer.HfEngine(loaded.backend, special_in_text=job.tokenizer.special_in_text), ends, loaded.vocab_size
+
+
+class _Counts:
+    """Empty documents, and the tokens of each slice, added up as batches pass."""
+
+    def __init__(self, tally: Tally) -> None:
+        self.empty = 0
+        self.tokens: list[int] = []
+        self._tally = tally
+
+    def add(self, batch: Encoded) -> None:
+        """The reader is ahead of the batch, so the slices of its records are known."""
+        self.empty += batch.empty
+        firsts = offsets_of(np.array(self._tally.records, np.int64))[1:-1]
+        bounds = [0, *np.searchsorted(batch.ordinals, firsts).tolist(), len(batch.ordinals)]
+        sums = np.diff(batch.offsets[bounds]).tolist()
+        self.tokens += [0] * (len(sums) - len(self.tokens))
+        self.tokens = [a + b for a, b in zip(self.tokens, sums, strict=True)]
+
+
+def _counted(
+    batches: Iterable[Encoded], counts: _Counts, vocab_size: int, progress: Progress | None
+) -> Iterator[Encoded]:
+    for batch in batches:
+        counts.add(batch)
+        if len(batch.ids) and batch.ids.max() >= vocab_size:
+            raise InputError(
+                f"a ready-made document holds token id {batch.ids.max()}, but the tokenizer's vocabulary ends at "
+                f"{vocab_size - 1}; give the tokenizer that made the ids"
+            )
+        if progress:
+            progress(len(batch.ordinals), len(batch.ids))
+        yield batch
+
+
+def collect(batches: Iterable[Encoded], block_tokens: int) -> Iterator[Block]:
+    """Cuts the stream of documents into blocks: each ends with the document that brings it to block_tokens."""
+    parts: list[Encoded] = []
+    room = block_tokens
+    for batch in batches:
+        while len(batch.ordinals):
+            n = min(int(np.searchsorted(batch.offsets[1:], room)) + 1, len(batch.ordinals))
+            head, batch = _cut(batch, n)
+            parts.append(head)
+            room -= len(head.ids)
+            if room <= 0:
+                yield _block(parts)
+                parts, room = [], block_tokens
+    if parts:
+        yield _block(parts)
+
+
+def _cut(batch: Encoded, n: int) -> tuple[Encoded, Encoded]:
+    at = batch.offsets[n]
+    mask = batch.mask
+    return (
+        Encoded(batch.ordinals[:n], batch.ids[:at], batch.offsets[: n + 1], None if mask is None else mask[:at], 0),
+        Encoded(batch.ordinals[n:], batch.ids[at:], batch.offsets[n:] - at, None if mask is None else mask[at:], 0),
+    )
+
+
+def _block(parts: list[Encoded]) -> Block:
+    masks = [np.ones(len(part.ids), np.bool_) if part.mask is None else part.mask for part in parts]
+    has_mask = any(part.mask is not None for part in parts)
+    documents = whole_documents(
+        np.concatenate([part.ordinals for part in parts]),
+        np.concatenate([part.ids for part in parts]),
+        offsets_of(np.concatenate([np.diff(part.offsets) for part in parts])),
+        np.concatenate(masks) if has_mask else None,
+    )
+    masked = np.concatenate([np.full(len(part.ordinals), part.mask is not None) for part in parts])
+    return Block(documents, masked)
+
+
+def plan_block(job: Job, block: Block, rng: np.random.Generator) -> tuple[Plan, Int32Array, Losses]:
+    """The block's rows, where each of its documents ends after truncation, and what is lost.
+
+    A stream is cut later: its plan here is one row a document.
+    """
+    documents = block.documents
+    lengths = documents.segments["length"].copy()
+    trained = None
+    if documents.trained is not None:
+        trained = Trained.of(documents.trained, block.masked, documents.row_offsets)
+    try:
+        kept = overlong.keep(lengths, job.max_length, job.overlong, min_tokens=job.min_tokens, trained=trained)
+    except OverlongError as error:
+        ordinal = int(documents.segments["doc"][error.document])
+        raise InputError(
+            f"record {ordinal} of its partition has {error.length} tokens, more than --max-length {job.max_length} "
+            "(--overlong error)"
+        ) from None
+    pieces = overlong.whole(kept) if job.is_stream else overlong.split(kept, job.max_length)
+    strategy = packing.load("none" if job.is_stream else job.strategy)
+    plan = strategy(pieces.length, job.max_length, max_segments=job.max_segments, rng=rng)
+    placed = Plan(pieces.doc[plan.doc], pieces.start[plan.doc] + plan.start, plan.length, plan.row_offsets)
+    return placed, kept.stop, kept.losses
+
+
+def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> tuple[BlockReport, Totals, Losses]:
+    plan, stops, losses = plan_block(job, block, generator(job.seed, Stream.TIES, *key))
+    if job.order == "shuffle" and not job.is_stream:
+        plan = plan.take_rows(generator(job.seed, Stream.ROWS, *key).permutation(plan.rows))
+    name = f"block-{key[1]:05d}"
+    if plan.rows:
+        write_block(block.documents, plan, stops, folder / name)
+    pieces = np.bincount(plan.doc, minlength=1)
+    totals = Totals(
+        documents=len(block.documents),
+        tokens=len(block.documents.tokens),
+        placed_documents=int((pieces > 0).sum()),
+        split_documents=int((pieces > 1).sum()),
+        max_token_id=int(block.documents.tokens.max(initial=-1)),
+    )
+    return BlockReport(name, plan.rows, plan.tokens, bool(block.masked.any())), totals, losses
+
+
+def write_block(source: Rows, plan: Plan, stops: Int32Array, folder: Path) -> None:
+    """Gathers the plan's rows, a few at a time, into a staged block."""
+    writer = BlockWriter(folder)
+    ends = offsets_of(plan.row_lengths())
+    first = 0
+    while first < plan.rows:
+        last = max(first + 1, int(np.searchsorted(ends, ends[first] + CHUNK_TOKENS, side="right")) - 1)
+        writer.write(gather(source, plan.take_rows(np.arange(first, last)), stops))
+        first = last
+    writer.close()

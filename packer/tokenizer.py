@@ -1,0 +1,246 @@
+"""Texts to exact token ids, flat. The ids are those of Hugging Face `tokenizers` for the same tokenizer.json.
+
+    Tokenizer   what a tokenizer folder says: vocabulary, BOS, EOS, fingerprint
+    Engine      texts in, flat ids and offsets out, without BOS and EOS: the part that can be made faster
+    Ends        the ids put before and after each document
+
+The tokenizer's own post-processor only adds fixed ids around a text, so these are found once, by trying it, and put
+around the documents by array operations. That is also what makes a doubled BOS or EOS impossible.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import tokenizers
+
+from packer.errors import TokenizerError
+from packer.plan import BoolArray, Int32Array, Int64Array, offsets_of
+
+CONFIG_FILES = ("tokenizer_config.json", "special_tokens_map.json")
+
+
+class Engine(Protocol):
+    def encode(self, texts: Sequence[str]) -> tuple[Int32Array, Int64Array]:
+        """ids: int32 (t,) of all texts end to end; offsets: int64 (n+1,). Nothing added before or after a text."""
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """A loaded tokenizer. `source` is the name as the user gave it; `fingerprint` the sha256 of its tokenizer.json."""
+
+    source: str
+    fingerprint: str
+    backend: tokenizers.Tokenizer
+    bos_token: str | None
+    eos_token: str | None
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids are below this: added tokens count, and so do gaps before them."""
+        added = max(self.backend.get_added_tokens_decoder(), default=-1)
+        return max(self.backend.get_vocab_size(with_added_tokens=True), added + 1)
+
+    def id_of(self, token: str, what: str) -> int:
+        found: int | None = self.backend.token_to_id(token)
+        if found is None:
+            raise TokenizerError(f"tokenizer {self.source}: {what} {token!r} is not in its vocabulary")
+        return found
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self.backend.decode(ids, skip_special_tokens=False))
+
+
+@cache
+def load(source: str) -> Tokenizer:
+    """Loads, once a process, a tokenizer.json, a folder that holds one, or a hub name.
+
+    Truncation and padding that a tokenizer.json may carry never take effect here.
+    """
+    path = Path(source)
+    if path.is_dir():
+        path = path / "tokenizer.json"
+        if not path.exists():
+            raise TokenizerError(
+                f"tokenizer folder {source} has no tokenizer.json; make one with "
+                "transformers.AutoTokenizer.from_pretrained(...).save_pretrained(...)"
+            )
+    elif not path.exists():
+        path = _from_hub(source)
+    data = path.read_bytes()
+    try:
+        backend = tokenizers.Tokenizer.from_str(data.decode())
+    except Exception as error:  # the library raises bare Exceptions
+        raise TokenizerError(f"tokenizer {path} cannot be loaded: {error}") from error
+    if getattr(backend.model, "dropout", None):
+        raise TokenizerError(
+            f"tokenizer {path} has BPE dropout {backend.model.dropout}: its ids differ from run to run; "
+            "set model.dropout to null in tokenizer.json"
+        )
+    backend.no_truncation()
+    backend.no_padding()
+    config = _config(path.parent)
+    return Tokenizer(
+        source=source,
+        fingerprint=hashlib.sha256(data).hexdigest(),
+        backend=backend,
+        bos_token=_token_text(config.get("bos_token")),
+        eos_token=_token_text(config.get("eos_token")),
+    )
+
+
+def _from_hub(name: str) -> Path:
+    """Downloads what a tokenizer needs from the hub, or finds it in its cache; returns the tokenizer.json."""
+    import huggingface_hub
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        path = Path(huggingface_hub.hf_hub_download(name, "tokenizer.json"))
+        for optional in CONFIG_FILES:
+            try:
+                huggingface_hub.hf_hub_download(name, optional)
+            except EntryNotFoundError:
+                continue
+    except Exception as error:  # any of the hub's and the network's many errors
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise TokenizerError(
+            f"tokenizer {name!r} is no file or folder here, and the hub did not give it: {reason}"
+        ) from error
+    return path
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """The special tokens that the files beside a tokenizer.json name; tokenizer_config.json has the last word."""
+    config: dict[str, Any] = {}
+    for name in reversed(CONFIG_FILES):
+        path = folder / name
+        if not path.exists():
+            continue
+        try:
+            content = json.loads(path.read_bytes())
+        except ValueError as error:
+            raise TokenizerError(f"{path} is not valid JSON: {error}") from error
+        if not isinstance(content, dict):
+            raise TokenizerError(f"{path} is not a JSON object")
+        config.update({key: value for key, value in content.items() if value is not None})
+    return config
+
+
+def _token_text(value: object) -> str | None:
+    """A token in a config is a string, or an object with its `content`."""
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else None
+
+
+class HfEngine:
+    """The reference engine: `encode_batch_fast`, with the library's own threads."""
+
+    def __init__(self, backend: tokenizers.Tokenizer, *, special_in_text: str = "parse") -> None:
+        self.backend = backend
+        self.backend.encode_special_tokens = special_in_text == "literal"
+
+    def encode(self, texts: Sequence[str]) -> tuple[Int32Array, Int64Array]:
+        encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
+        offsets = offsets_of(np.fromiter(map(len, encodings), np.int64, len(encodings)))
+        ids = np.empty(offsets[-1], np.int32)
+        for encoding, start, stop in zip(encodings, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+            ids[start:stop] = encoding.ids
+        return ids, offsets
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Ids put around each document that was tokenized from text. `summary` says where they come from."""
+
+    prefix: tuple[int, ...]
+    suffix: tuple[int, ...]
+    summary: str
+
+    def add(self, ids: Int32Array, offsets: Int64Array) -> tuple[Int32Array, Int64Array]:
+        """Adds them, but not to a document without tokens, nor where the document has them already."""
+        lengths = np.diff(offsets)
+        before = (lengths > 0) & ~_equal_at(ids, offsets[:-1], lengths, self.prefix)
+        after = (lengths > 0) & ~_equal_at(ids, offsets[1:] - len(self.suffix), lengths, self.suffix)
+        new_offsets = offsets_of(lengths + len(self.prefix) * before + len(self.suffix) * after)
+        result = np.empty(new_offsets[-1], np.int32)
+        own = np.ones(len(result), np.bool_)
+        for places, values in (
+            (new_offsets[:-1][before], self.prefix),
+            (new_offsets[1:][after] - len(self.suffix), self.suffix),
+        ):
+            for i, value in enumerate(values):
+                result[places + i] = value
+                own[places + i] = False
+        result[own] = ids
+        return result, new_offsets
+
+
+def _equal_at(ids: Int32Array, places: Int64Array, lengths: Int64Array, values: tuple[int, ...]) -> BoolArray:
+    """Whether `values` stand at each place, for documents long enough to hold them: bool (n,)."""
+    equal: BoolArray = lengths >= len(values)
+    for i, value in enumerate(values):
+        equal[equal] = ids[places[equal] + i] == value
+    return equal
+
+
+def ends_of(
+    tokenizer: Tokenizer, *, bos: bool | None = None, eos: bool | None = None, eos_token: str | None = None
+) -> Ends:
+    """What to put around each document. None: what the tokenizer's post-processor adds, and EOS if one is named.
+
+    A wanted token that the tokenizer does not have is a TokenizerError.
+    """
+    prefix, suffix = _post_processor_ends(tokenizer)
+    found = [f"post-processor adds {_names(tokenizer, prefix)} before" if prefix else ""]
+    found.append(f"post-processor adds {_names(tokenizer, suffix)} after" if suffix else "")
+    if bos is False:
+        prefix, found[0] = (), "no BOS (--no-bos)"
+    elif bos:
+        if tokenizer.bos_token is None:
+            raise TokenizerError(f"tokenizer {tokenizer.source} names no BOS token, so --bos cannot be done")
+        wanted = tokenizer.id_of(tokenizer.bos_token, "its BOS token")
+        if wanted not in prefix:
+            prefix, found[0] = (wanted, *prefix), f"BOS {tokenizer.bos_token} before (--bos)"
+    eos_token = eos_token or tokenizer.eos_token
+    if eos is False:
+        suffix, found[1] = (), "no EOS (--no-eos)"
+    elif eos_token is not None:
+        wanted = _eos_id(tokenizer, eos_token)
+        if suffix[-1:] != (wanted,):
+            suffix, found[1] = (*suffix, wanted), f"EOS {eos_token} after"
+    elif eos:
+        raise TokenizerError(f"tokenizer {tokenizer.source} names no EOS token; name one with --eos-token")
+    elif not suffix:
+        found[1] = "no EOS: the tokenizer names none (--eos-token sets one)"
+    return Ends(prefix, suffix, "; ".join(part for part in found if part))
+
+
+def _eos_id(tokenizer: Tokenizer, token: str) -> int:
+    try:
+        return tokenizer.id_of(token, "EOS token")
+    except TokenizerError as error:
+        raise TokenizerError(f"{error}; name one that is with --eos-token, or none with --no-eos") from None
+
+
+def _names(tokenizer: Tokenizer, ids: tuple[int, ...]) -> str:
+    return " ".join(str(tokenizer.backend.id_to_token(i)) for i in ids)
+
+
+def _post_processor_ends(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids that the post-processor puts around a text."""
+    probe = "a"
+    own = tokenizer.backend.encode(probe, add_special_tokens=False).ids
+    full = tokenizer.backend.encode(probe, add_special_tokens=True).ids
+    added = len(full) - len(own)
+    for before in range(added + 1):
+        if full[before : before + len(own)] == own and own:
+            return tuple(full[:before]), tuple(full[before + len(own) :])
+    raise TokenizerError(f"tokenizer {tokenizer.source}: its post-processor does more than add tokens around a text")
