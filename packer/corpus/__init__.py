@@ -1,0 +1,48 @@
+"""Documents from files of any supported format: INPUT arguments in, batches of texts or ready-made token ids out.
+
+    find_sources(inputs) -> sources -> partition() -> partitions -> PartitionReader -> TextBatch | TokenBatch
+
+    sources        the nouns: ReadOptions, Source, Slice, Partition, Found
+    inputs         arguments, folders and globs to sources
+    identify       what a file is, by content and name
+    schema         which field holds a record's content
+    partitions     sources cut and grouped into units of work
+    reader         one partition as a stream of batches
+    documents      what a reader yields
+    batches        records gathered into batches, and numbered
+    records        one parsed record to a document, or the reason why not
+    streams        bytes, decompressed, in chunks and lines
+    jsonl          JSON Lines, stdin too
+    json_stream    JSON arrays and pretty-printed objects
+    tables         CSV and TSV
+    texts          free text
+    parquet        Parquet
+    arrow          Arrow IPC files and streams, Feather
+    columns        columns of texts
+    token_columns  columns of token ids and masks
+    hub            `hf:` data sets
+
+Memory is bounded by a chunk and the largest record, whatever the size of the file.
+"""
+
+from packer.corpus.documents import Skipped, Tally, TextBatch, TokenBatch
+from packer.corpus.inputs import find_sources
+from packer.corpus.partitions import partition
+from packer.corpus.reader import PartitionReader
+from packer.corpus.sources import Found, Partition, ReadOptions, Schema, Slice, Source
+
+__all__ = [
+    "Found",
+    "Partition",
+    "PartitionReader",
+    "ReadOptions",
+    "Schema",
+    "Skipped",
+    "Slice",
+    "Source",
+    "Tally",
+    "TextBatch",
+    "TokenBatch",
+    "find_sources",
+    "partition",
+]

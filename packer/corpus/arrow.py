@@ -1,0 +1,87 @@
+"""Arrow IPC, the file format (also Feather V2) and the stream format, mapped into memory and read a piece at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from packer.corpus import columns
+from packer.corpus.batches import Block
+from packer.corpus.records import Reading
+from packer.corpus.sources import ReadOptions, Source
+from packer.corpus.streams import input_errors
+from packer.errors import InputError
+
+FILE_MAGIC = b"ARROW1"
+
+
+def read(reading: Reading) -> Iterator[Block]:
+    """Blocks of a range of record batches, or of a whole stream. Rows are numbered from 0 in the file."""
+    source, piece = reading.source, reading.slice
+    content = columns_of(source, reading.options)
+    with _open(source, content.names) as reader:
+        is_file = isinstance(reader, pa.RecordBatchFileReader)
+        if is_file:
+            stop = reader.num_record_batches if piece.stop is None else piece.stop
+            # Counted only when an error needs it: a compressed batch must be decompressed to tell its rows.
+            reading.count_before = lambda: sum(reader.get_batch(i).num_rows for i in range(piece.start))
+            batches = (reader.get_batch(i) for i in range(piece.start, stop))
+        else:
+            batches = iter(reader)
+        row = 0
+        for batch in batches:
+            for name in content.names:
+                _validate(batch.column(name))
+            yield from columns.blocks(batch, content, row, reading)
+            row += batch.num_rows
+
+
+def columns_of(source: Source, options: ReadOptions) -> columns.Columns:
+    """The columns of a file that hold its content."""
+    with _open(source) as reader:
+        return columns.find(reader.schema, source.path, options)
+
+
+def batch_count(source: Source) -> int | None:
+    """Record batches of a file; None for a stream, which can only be read from its beginning."""
+    with _open(source) as reader:
+        return reader.num_record_batches if isinstance(reader, pa.RecordBatchFileReader) else None
+
+
+@contextmanager
+def _open(source: Source, names: list[str] | None = None) -> Iterator[pa.RecordBatchFileReader]:
+    """A reader of the file or stream, of the named columns only. What Arrow raises becomes an InputError."""
+    with input_errors(source.path), open(source.location, "rb") as stored:
+        make = pa.ipc.open_file if stored.read(6) == FILE_MAGIC else pa.ipc.open_stream
+    try:
+        with pa.memory_map(source.location) as mapped:
+            reader = make(mapped)
+            if names is not None:
+                indices = sorted(reader.schema.get_field_index(name) for name in names)
+                mapped.seek(0)
+                reader = make(mapped, options=pa.ipc.IpcReadOptions(included_fields=indices))
+            yield reader
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"{source.path}: Arrow cannot be read ({reason}); fetch the file again") from error
+
+
+def _validate(column: pa.Array) -> None:
+    """Raises ArrowInvalid for offsets that point outside of the data, which would otherwise be read as they are.
+
+    As bytes, not as text: a text that is not UTF-8 is that row's fault, not the file's.
+    """
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        large = pa.types.is_large_string(kind.value_type)
+        values = column.dictionary.cast(pa.large_binary() if large else pa.binary())
+        values.validate(full=True)
+        pa.DictionaryArray.from_arrays(column.indices, values, safe=False).validate(full=True)
+    elif pa.types.is_string_view(kind):
+        column.cast(pa.binary_view()).validate(full=True)
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        column.cast(pa.binary() if pa.types.is_string(kind) else pa.large_binary()).validate(full=True)
+    else:
+        column.validate(full=True)

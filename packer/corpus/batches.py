@@ -1,0 +1,111 @@
+"""Blocks of records as the formats give them, and the batches of documents that they are gathered into.
+
+A format yields blocks, in which a place is kept for each bad record so that ordinals need no bookkeeping of their own:
+
+    ["a", None, "b"], ["c"]   ->   TextBatch(ordinals=[0, 2, 3], texts=["a", "b", "c"])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from packer.corpus.documents import TextBatch, TokenBatch
+from packer.plan import BoolArray, Int32Array, Int64Array, offsets_of
+
+TEXT_BATCH_CHARS = 2 << 20  # characters of text after which a batch is closed
+TOKEN_BATCH_IDS = 1 << 19  # ready-made ids after which a batch is closed
+BATCH_DOCUMENTS = 4096
+
+Ids = tuple[Int32Array, BoolArray | None]  # one ready-made document: its ids (t,) and the mask (t,) if it has one
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """`count` records of which the `kept` are documents. kept: int64 (k,), positions among the records; ids: int32
+    (t,) flat; offsets: int64 (k+1,); mask: bool (t,) or None where no record has one."""
+
+    count: int
+    kept: Int64Array
+    ids: Int32Array
+    offsets: Int64Array
+    mask: BoolArray | None
+
+
+Block = list[str | None] | Tokens
+
+
+def tokens_of(documents: list[Ids | None]) -> Tokens:
+    """A block of records that came one at a time; None is a bad one."""
+    kept = [document for document in documents if document is not None]
+    positions = np.array([i for i, document in enumerate(documents) if document is not None], np.int64)
+    ids = np.concatenate([ids for ids, _ in kept]) if kept else np.empty(0, np.int32)
+    mask = None
+    if any(mask is not None for _, mask in kept):
+        mask = np.concatenate([np.ones(len(ids), bool) if mask is None else mask for ids, mask in kept])
+    return Tokens(len(documents), positions, ids, offsets_of(np.array([len(ids) for ids, _ in kept], np.int64)), mask)
+
+
+class Batcher:
+    """Gathers blocks into batches of a size that suits a tokenizer, and numbers the records."""
+
+    def __init__(self) -> None:
+        self.records = 0  # given so far; the next record's ordinal
+        self._ordinals: list[int] = []
+        self._texts: list[str] = []
+        self._chars = 0
+        self._tokens: list[TokenBatch] = []
+
+    def add(self, block: Block) -> Iterator[TextBatch | TokenBatch]:
+        """Takes a block; yields the batches that it completes."""
+        if isinstance(block, Tokens):
+            yield from self._close_texts()
+            yield from self._add_tokens(block)
+            return
+        yield from self._close_tokens()
+        for ordinal, text in enumerate(block, self.records):
+            if text is None:
+                continue
+            self._ordinals.append(ordinal)
+            self._texts.append(text)
+            self._chars += len(text)
+            if self._chars >= TEXT_BATCH_CHARS or len(self._texts) >= BATCH_DOCUMENTS:
+                yield from self._close_texts()
+        self.records += len(block)
+
+    def finish(self) -> Iterator[TextBatch | TokenBatch]:
+        """Yields what is left."""
+        yield from self._close_texts()
+        yield from self._close_tokens()
+
+    def _add_tokens(self, block: Tokens) -> Iterator[TokenBatch]:
+        self._tokens.append(TokenBatch(block.kept + self.records, block.ids, block.offsets, block.mask))
+        self.records += block.count
+        ids = sum(len(batch.ids) for batch in self._tokens)
+        if ids >= TOKEN_BATCH_IDS or sum(len(batch.ordinals) for batch in self._tokens) >= BATCH_DOCUMENTS:
+            yield from self._close_tokens()
+
+    def _close_texts(self) -> Iterator[TextBatch]:
+        if self._texts:
+            ordinals, texts = np.array(self._ordinals, np.int64), self._texts
+            self._ordinals, self._texts, self._chars = [], [], 0
+            yield TextBatch(ordinals, texts)
+
+    def _close_tokens(self) -> Iterator[TokenBatch]:
+        batches, self._tokens = self._tokens, []
+        if sum(len(batch.ordinals) for batch in batches):
+            yield batches[0] if len(batches) == 1 else _join(batches)
+
+
+def _join(batches: list[TokenBatch]) -> TokenBatch:
+    mask = None
+    if any(batch.mask is not None for batch in batches):
+        mask = np.concatenate([np.ones(len(b.ids), bool) if b.mask is None else b.mask for b in batches])
+    return TokenBatch(
+        np.concatenate([batch.ordinals for batch in batches]),
+        np.concatenate([batch.ids for batch in batches]),
+        offsets_of(np.concatenate([np.diff(batch.offsets) for batch in batches])),
+        mask,
+    )

@@ -1,0 +1,144 @@
+"""INPUT arguments to sources in order: files, folders, globs, `datasets` folders, hub names, stdin."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+
+from packer.corpus import hub
+from packer.corpus import schema as schemas
+from packer.corpus.identify import identify, kind_by_name
+from packer.corpus.sources import Found, ReadOptions, Source
+from packer.corpus.streams import input_errors
+from packer.errors import InputError, UsageError
+
+URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+
+
+def find_sources(inputs: Sequence[str], options: ReadOptions, *, out: str | None = None) -> Found:
+    """The sources that the arguments name, in order; a folder's files in bytewise order of their relative paths.
+
+    Raises UsageError for arguments that make no sense (nothing, `-` twice, remote URLs, a packer data set, `out` in
+    conflict with an input), InputError for what is missing, unreadable or no data.
+    """
+    schemas.check_options(options)
+    if not inputs:
+        raise UsageError("no INPUT given")
+    if list(inputs).count("-") > 1:
+        raise UsageError("- (stdin) can be read only once")
+    found = Found([], [])
+    walk = _Walk(options, None if out is None or URL.match(out) else os.path.realpath(out))
+    for argument in inputs:
+        walk.argument(argument, found)
+    return found
+
+
+class _Walk:
+    def __init__(self, options: ReadOptions, out: str | None) -> None:
+        self._options, self._out = options, out
+
+    def argument(self, argument: str, found: Found) -> None:
+        if argument == "-":
+            schema = schemas.asked_for(self._options)
+            found.sources.append(Source("-", "", "stdin", None, 0, schema))
+        elif os.path.lexists(argument):
+            self._path(argument, found)
+        elif argument.startswith("hf:"):
+            found.sources.append(hub.find(argument, self._options))
+        elif url := URL.match(argument):
+            # Only the scheme is repeated: what follows it may hold a password.
+            raise UsageError(f"{url[1]}://...: remote inputs are not supported; copy the files here first")
+        elif glob.has_magic(argument):
+            self._glob(argument, found)
+        else:
+            raise InputError(f"{argument or repr(argument)}: no such file or folder")
+
+    def _glob(self, pattern: str, found: Found) -> None:
+        matches = sorted(glob.glob(pattern, recursive=True), key=os.fsencode)
+        if "**" in pattern:  # which matches a folder's files as well as the folder
+            matches = [match for match in matches if not os.path.isdir(match)]
+        if not matches:
+            raise InputError(f"{pattern}: no file matches")
+        for match in matches:
+            self._path(match, found)
+
+    def _path(self, path: str, found: Found) -> None:
+        real = os.path.realpath(path)
+        if self._out is not None and os.path.commonpath([real, self._out]) == self._out:
+            raise UsageError(f"{path}: the output folder is or contains this INPUT; choose another --out")
+        if os.path.isdir(path):
+            self._folder(path, found)
+        else:
+            found.sources.append(identify(path, self._options))
+
+    def _folder(self, folder: str, found: Found) -> None:
+        if _is_packed(folder):
+            raise UsageError(f"{folder}: is a packer data set: its documents are already packed")
+        if os.path.isfile(os.path.join(folder, "dataset_dict.json")):
+            folder = _only_split(folder)
+        saved = _saved_files(folder)
+        if saved is not None:
+            found.sources.extend(identify(path, self._options) for path in saved)
+            return
+        files = sorted(self._files(folder, (os.path.realpath(folder),)), key=os.fsencode)
+        kinds = [kind_by_name(path) for path in files]
+        wanted = "record" if "record" in kinds else "text"
+        chosen = [path for path, kind in zip(files, kinds, strict=True) if kind == wanted]
+        if not chosen:
+            raise InputError(f"{folder}: holds no file of a known kind (JSON Lines, Parquet, CSV, text, ...)")
+        found.left_out.extend(path for path, kind in zip(files, kinds, strict=True) if kind != wanted)
+        found.sources.extend(identify(path, self._options) for path in chosen)
+
+    def _files(self, folder: str, above: tuple[str, ...]) -> Iterator[str]:
+        """Files below the folder; `above` are the real paths of it and the folders around it, to end loops of links."""
+        with input_errors(folder):
+            names = os.listdir(folder)
+        for name in names:
+            path = f"{folder.rstrip('/')}/{name}"
+            real = os.path.realpath(path)
+            if name.startswith(".") or real == self._out:
+                continue
+            if not os.path.isdir(path):
+                yield path
+            elif real not in above and not _is_packed(path):
+                yield from self._files(path, (*above, real))
+
+
+def _is_packed(folder: str) -> bool:
+    manifest = _json_of(os.path.join(folder, "manifest.json"))
+    return isinstance(manifest, dict) and manifest.get("format") == "packer"
+
+
+def _only_split(folder: str) -> str:
+    splits = _json_of(os.path.join(folder, "dataset_dict.json"))
+    names = splits.get("splits") if isinstance(splits, dict) else None
+    if not isinstance(names, list) or not names:
+        raise InputError(f"{folder}: dataset_dict.json names no split")
+    if len(names) > 1:
+        example = os.path.join(folder, str(names[0]))
+        raise InputError(f"{folder}: has the splits {schemas.shorten(names)}; name one: {example}")
+    return os.path.join(folder, str(names[0]))
+
+
+def _saved_files(folder: str) -> list[str] | None:
+    """The Arrow files of a folder made by `datasets`' save_to_disk, in their order; None for another folder."""
+    state = _json_of(os.path.join(folder, "state.json"))
+    if not isinstance(state, dict) or "_data_files" not in state:
+        return None
+    if state.get("_indices_data_files") or state.get("_indices_files"):
+        raise InputError(
+            f"{folder}: is a selection of its Arrow files' rows; save it flattened: flatten_indices().save_to_disk(...)"
+        )
+    return [os.path.join(folder, file["filename"]) for file in state["_data_files"]]
+
+
+def _json_of(path: str) -> object:
+    """A small JSON file of a folder; None if it is not there or is something else."""
+    try:
+        with open(path, "rb") as file:
+            return json.load(file)
+    except (OSError, ValueError, RecursionError):
+        return None

@@ -1,0 +1,81 @@
+"""The nouns of reading: options, a source, a slice of one, a partition. All are frozen, picklable and hold no state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What determines how documents are read; with the sources it decides every document and every partition.
+
+    schema: "text", "input_ids", or None to detect it for each source
+    text_field: the field that holds the text; implies schema "text"
+    split_text: a text file is one document ("file"), one a line ("line") or one a block of lines ("paragraph")
+    on_error: a bad record stops the reading ("fail") or is counted and left out ("skip")
+    max_record_bytes: a longer record is a bad record, and is never held in memory
+    partition_bytes: size a partition aims at, in bytes as stored
+    """
+
+    schema: str | None = None
+    text_field: str | None = None
+    split_text: str = "file"
+    on_error: str = "fail"
+    max_record_bytes: int = 1 << 30
+    partition_bytes: int = 256 << 20
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Where a record's content is. kind: "text" or "input_ids"; field: its key or column ("" in a free-text file)."""
+
+    kind: str
+    field: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file, stdin or hub data set.
+
+    path: as shown to users: what they gave, below a folder `folder/relative`
+    location: absolute path of the file, so that a worker may have another current directory ("" for stdin and hub)
+    format: "jsonl", "json", "parquet", "arrow", "csv", "tsv", "text", "stdin" or "hub"
+    compression: None, "gzip", "bzip2", "xz" or "zstd"
+    size: bytes as stored, 0 for stdin and hub
+    schema: None until the first records are seen, which only stdin leaves to the reader
+    commit: the hub's commit, for a data set from the hub
+    """
+
+    path: str
+    location: str
+    format: str
+    compression: str | None
+    size: int
+    schema: Schema | None
+    commit: str | None = None
+
+
+@dataclass(frozen=True)
+class Slice:
+    """[start, stop) of a source: bytes of JSON Lines and line-split text, row groups of Parquet, record batches of an
+    Arrow file. `stop` None is the source's end."""
+
+    source: Source
+    start: int = 0
+    stop: int | None = None
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The unit of scheduling and resuming: slices in input order, about `partition_bytes` together."""
+
+    index: int
+    slices: tuple[Slice, ...]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The sources in input order, and the files of folders that were left out, as shown to users."""
+
+    sources: list[Source]
+    left_out: list[str]
