@@ -20,8 +20,8 @@ from packer.manifest import DATA, Totals, shard_name
 from packer.packing.wrapped import cut_stream
 from packer.plan import offsets_of
 from packer.rows import Rows, columns, concatenate
-from packer.schema import Layout
-from packer.shards import FORMATS, ShardFile, ShardWriter, arrow_schema, record_batch
+from packer.schema import FORMATS, Layout
+from packer.shards import ShardFile, ShardWriter, record_batch
 from packer.stage import PartitionReport, write_block
 from packer.staging import BlockReader
 from packer.threads import ordered_ahead
@@ -157,12 +157,12 @@ def _merged(blocks: Sequence[StagedBlock], sizes: Sequence[int], seed: int, orde
 
 def _write_group(writer: ShardWriter, rows: Rows, layout: Layout, schema: pa.Schema) -> Totals:
     values = columns(rows, layout)
-    writer.write(record_batch(values, schema))
+    writer.write(record_batch(values.lists, values.numbers, schema))
     return Totals(
         rows=len(rows),
         segments=len(rows.segments),
         placed_tokens=len(rows.tokens),
-        loss_tokens=int(np.sum(values["loss_tokens"], dtype=np.int64)),
-        attention_cost=int(np.sum(values["attention_cost"])),
-        max_seqlen=int(np.max(values["max_seqlen"])),
+        loss_tokens=int(values.numbers["loss_tokens"].sum(dtype=np.int64)),
+        attention_cost=int(values.numbers["attention_cost"].sum()),
+        max_seqlen=int(values.numbers["max_seqlen"].max()),
     )

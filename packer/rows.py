@@ -11,7 +11,7 @@ Two documents [7 8 9] and [5 6] in one row:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -136,7 +136,15 @@ class Lists:
     values: NDArray[np.signedinteger]
 
 
-def columns(rows: Rows, layout: Layout) -> Mapping[str, Lists | NDArray[np.signedinteger]]:
+@dataclass(frozen=True)
+class Columns:
+    """Columns of R rows by name: those that hold a list a row, and those that hold a number, (R,)."""
+
+    lists: dict[str, Lists]
+    numbers: dict[str, NDArray[np.signedinteger]]
+
+
+def columns(rows: Rows, layout: Layout) -> Columns:
     """Every column that the layout stores (see `packer.schema`)."""
     by_row = layout.boundaries == "row"
     seq_offsets = rows.row_offsets if by_row else rows.segment_offsets
@@ -144,25 +152,29 @@ def columns(rows: Rows, layout: Layout) -> Mapping[str, Lists | NDArray[np.signe
     seq_lengths = np.diff(seq_offsets)
     next_tokens = _next_tokens(rows, layout)
     labels = _labels(rows, layout, seq_offsets, next_tokens)
-    result: dict[str, Lists | NDArray[np.signedinteger]] = {
+    lists = {
         "input_ids": Lists(rows.row_offsets, rows.tokens),
         "cu_seqlens": _cu_seqlens(seq_offsets, row_seqs, rows.row_offsets),
         "doc_ids": Lists(rows.row_segments, rows.segments["doc"].copy()),
         "doc_starts": Lists(rows.row_segments, rows.segments["start"].copy()),
         "doc_lengths": Lists(rows.row_segments, rows.segments["doc_length"].copy()),
         "next_tokens": Lists(rows.row_segments, next_tokens),
-        "num_tokens": np.diff(rows.row_offsets).astype(np.int32),
-        "loss_tokens": np.add.reduceat(labels != IGNORE_INDEX, rows.row_offsets[:-1], dtype=np.int32),
-        "max_seqlen": np.maximum.reduceat(seq_lengths, row_seqs[:-1]).astype(np.int32),
-        "attention_cost": np.add.reduceat(seq_lengths * seq_lengths, row_seqs[:-1]),
     }
     if layout.columns == "full":
-        result["labels"] = Lists(rows.row_offsets, labels)
-        result["position_ids"] = Lists(rows.row_offsets, _positions(rows, layout))
-        result["seq_lengths"] = Lists(row_seqs, seq_lengths.astype(np.int32))
+        lists["labels"] = Lists(rows.row_offsets, labels)
+        lists["position_ids"] = Lists(rows.row_offsets, _positions(rows, layout))
+        lists["seq_lengths"] = Lists(row_seqs, seq_lengths.astype(np.int32))
     elif layout.masked:
-        result["loss_spans"] = _loss_spans(rows)
-    return result
+        lists["loss_spans"] = _loss_spans(rows)
+    return Columns(
+        lists,
+        {
+            "num_tokens": np.diff(rows.row_offsets).astype(np.int32),
+            "loss_tokens": np.add.reduceat(labels != IGNORE_INDEX, rows.row_offsets[:-1], dtype=np.int32),
+            "max_seqlen": np.maximum.reduceat(seq_lengths, row_seqs[:-1]).astype(np.int32),
+            "attention_cost": np.add.reduceat(seq_lengths * seq_lengths, row_seqs[:-1]),
+        },
+    )
 
 
 def _next_tokens(rows: Rows, layout: Layout) -> Int32Array:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
-import numpy as np
-
 IGNORE_INDEX = -100  # a label that is not trained: the default ignore_index of torch's cross_entropy
 FORMAT_NAME = "packer"
 FORMAT_VERSION = 1
@@ -20,6 +18,8 @@ Positions = Literal["segment", "row", "document"]
 Columns = Literal["full", "compact"]
 
 LABELS, BOUNDARIES, POSITIONS, COLUMNS = map(get_args, (Labels, Boundaries, Positions, Columns))
+FORMATS = {"parquet": "parquet", "arrow": "arrow", "arrow-stream": "arrow"}  # name: file extension
+COMPRESSIONS = ("zstd", "lz4", "none")
 
 
 @dataclass(frozen=True)
@@ -41,28 +41,25 @@ class Column:
     """name, NumPy type of its numbers, and whether a row holds a list of them or one."""
 
     name: str
-    dtype: np.dtype[np.signedinteger]
+    dtype: Literal["int32", "int64"]
     is_list: bool
 
 
-_INT32: np.dtype[np.signedinteger] = np.dtype(np.int32)
-_INT64: np.dtype[np.signedinteger] = np.dtype(np.int64)
-
 _ALL = (
-    Column("input_ids", _INT32, True),  # T
-    Column("labels", _INT32, True),  # T, ids or IGNORE_INDEX
-    Column("loss_spans", _INT32, True),  # compact and masked only: start and stop of each run of trained tokens
-    Column("cu_seqlens", _INT32, True),  # A + 1, from 0 to T
-    Column("position_ids", _INT32, True),  # T
-    Column("seq_lengths", _INT32, True),  # A, diff(cu_seqlens)
-    Column("doc_ids", _INT64, True),  # S, ordinal of the source document in the whole input
-    Column("doc_starts", _INT32, True),  # S, where in its document the segment begins
-    Column("doc_lengths", _INT32, True),  # S, tokens of the whole document, before truncation
-    Column("next_tokens", _INT32, True),  # S, shifted label of the segment's last position
-    Column("num_tokens", _INT32, False),  # T
-    Column("loss_tokens", _INT32, False),  # labels that are not IGNORE_INDEX
-    Column("max_seqlen", _INT32, False),  # longest attention sequence
-    Column("attention_cost", _INT64, False),  # sum of squared attention-sequence lengths
+    Column("input_ids", "int32", True),  # T
+    Column("labels", "int32", True),  # T, ids or IGNORE_INDEX
+    Column("loss_spans", "int32", True),  # compact and masked only: start and stop of each run of trained tokens
+    Column("cu_seqlens", "int32", True),  # A + 1, from 0 to T
+    Column("position_ids", "int32", True),  # T
+    Column("seq_lengths", "int32", True),  # A, diff(cu_seqlens)
+    Column("doc_ids", "int64", True),  # S, ordinal of the source document in the whole input
+    Column("doc_starts", "int32", True),  # S, where in its document the segment begins
+    Column("doc_lengths", "int32", True),  # S, tokens of the whole document, before truncation
+    Column("next_tokens", "int32", True),  # S, shifted label of the segment's last position
+    Column("num_tokens", "int32", False),  # T
+    Column("loss_tokens", "int32", False),  # labels that are not IGNORE_INDEX
+    Column("max_seqlen", "int32", False),  # longest attention sequence
+    Column("attention_cost", "int64", False),  # sum of squared attention-sequence lengths
 )
 _DERIVED = {"labels", "position_ids", "seq_lengths"}  # what `compact` leaves out
 

@@ -25,8 +25,6 @@ from packer.rows import Lists
 from packer.schema import FORMAT_NAME, FORMAT_VERSION, Column, Layout, columns_of
 from packer.staging import sync
 
-FORMATS = {"parquet": "parquet", "arrow": "arrow", "arrow-stream": "arrow"}  # name: file extension
-COMPRESSIONS = ("zstd", "none", "lz4", "snappy")
 ZSTD_LEVEL = 1
 INT32_MAX = 2**31 - 1
 METADATA_KEY = FORMAT_NAME.encode() + b"."
@@ -42,19 +40,23 @@ def arrow_schema(layout: Layout, metadata: Mapping[str, str]) -> pa.Schema:
 
 
 def _arrow_type(column: Column) -> pa.DataType:
-    number = pa.from_numpy_dtype(column.dtype)
+    number = pa.type_for_alias(column.dtype)
     return pa.list_(pa.field("element", number, nullable=False)) if column.is_list else number
 
 
-def record_batch(columns: Mapping[str, Lists | NDArray[np.signedinteger]], schema: pa.Schema) -> pa.RecordBatch:
+def record_batch(
+    lists: Mapping[str, Lists], numbers: Mapping[str, NDArray[np.signedinteger]], schema: pa.Schema
+) -> pa.RecordBatch:
     """Columns as Arrow arrays over the same memory."""
-    return pa.record_batch([_arrow_array(columns[field.name], field.type) for field in schema], schema=schema)
-
-
-def _arrow_array(column: Lists | NDArray[np.signedinteger], dtype: pa.DataType) -> pa.Array:
-    if not isinstance(column, Lists):
-        return pa.array(column, dtype)
-    return pa.ListArray.from_arrays(pa.array(_int32_offsets(column.offsets)), pa.array(column.values), type=dtype)
+    arrays = [
+        pa.ListArray.from_arrays(
+            pa.array(_int32_offsets(lists[field.name].offsets)), pa.array(lists[field.name].values), type=field.type
+        )
+        if field.name in lists
+        else pa.array(numbers[field.name], field.type)
+        for field in schema
+    ]
+    return pa.record_batch(arrays, schema=schema)
 
 
 def _int32_offsets(offsets: Int64Array, limit: int = INT32_MAX) -> NDArray[np.int32]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -110,7 +111,7 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
     return PartitionReport(
         partition.index,
         reader.tally.records,
-        counts.tokens + [0] * (len(reader.tally.records) - len(counts.tokens)),
+        (counts.tokens + [0] * len(reader.tally.records))[: len(reader.tally.records)],
         replace(totals, records=records, skipped=reader.tally.skipped, empty=counts.empty),
         losses,
         reader.tally.skipped_reasons,
@@ -142,11 +143,10 @@ class _Counts:
     def add(self, batch: Encoded) -> None:
         """The reader is ahead of the batch, so the slices of its records are known."""
         self.empty += batch.empty
-        firsts = offsets_of(np.array(self._tally.records, np.int64))[1:-1]
+        firsts = offsets_of(np.array(self._tally.records, np.int64))[1:]
         bounds = [0, *np.searchsorted(batch.ordinals, firsts).tolist(), len(batch.ordinals)]
         sums = np.diff(batch.offsets[bounds]).tolist()
-        self.tokens += [0] * (len(sums) - len(self.tokens))
-        self.tokens = [a + b for a, b in zip(self.tokens, sums, strict=True)]
+        self.tokens = [a + b for a, b in zip_longest(self.tokens, sums, fillvalue=0)]
 
 
 def _counted(

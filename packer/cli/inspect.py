@@ -1,0 +1,8 @@
+"""`packer inspect`."""
+
+import click
+
+
+@click.command()
+def inspect() -> None:
+    pass

@@ -1,0 +1,8 @@
+"""`packer verify`."""
+
+import click
+
+
+@click.command()
+def verify() -> None:
+    pass

@@ -1,0 +1,96 @@
+"""The summary of a run, for a person; and its facts, for a machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from packer.manifest import Manifest
+from packer.pipeline import Result
+
+LABEL_WIDTH = 12
+
+
+def summary(result: Result) -> str:
+    """What came out, what it lost, and how full the rows are."""
+    return "\n".join(
+        f"{label:<{LABEL_WIDTH}} {text}" if text else label
+        for label, text in [*data_lines(result), *_run_lines(result)]
+    )
+
+
+def data_lines(result: Result) -> list[tuple[str, str]]:
+    manifest, totals = result.manifest, result.manifest.totals
+    lines = [
+        ("documents", f"{totals.documents:,} with {_tokens(totals.tokens)}{_left_out_records(manifest)}"),
+        ("rows", f"{totals.rows:,} of at most {manifest.max_length:,} tokens, by {manifest.options['strategy']}"),
+        (
+            "full",
+            f"{manifest.efficiency:.2%}; no plan needs fewer than {manifest.lower_bound:,} rows "
+            f"(here {totals.rows - manifest.lower_bound:,} more)",
+        ),
+        (
+            "segments",
+            f"{totals.segments:,}, {manifest.packing_factor:.1f} a row, {totals.split_documents:,} documents cut",
+        ),
+        ("lost", _lost(manifest)),
+        ("trained", f"{totals.loss_tokens:,} of {_tokens(totals.placed_tokens)}, labels {manifest.layout.labels}"),
+    ]
+    if manifest.tokenizer:
+        lines.append(("added", manifest.tokenizer.summary))
+    return lines
+
+
+def _tokens(count: int) -> str:
+    return f"{count:,} tokens"
+
+
+def _left_out_records(manifest: Manifest) -> str:
+    totals = manifest.totals
+    parts = [f"{totals.skipped:,} bad records skipped"] if totals.skipped else []
+    if totals.empty:
+        parts.append(f"{totals.empty:,} empty left out")
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _lost(manifest: Manifest) -> str:
+    losses = manifest.losses
+    reasons = (
+        ("truncated", losses.truncated_documents, losses.truncated_tokens),
+        ("dropped as too long", losses.dropped_documents, losses.dropped_tokens),
+        ("left out as too short", losses.short_documents, losses.short_tokens),
+        ("dropped with nothing to train on", losses.untrained_documents, losses.untrained_tokens),
+    )
+    parts = [f"{_tokens(tokens)}: {n:,} documents {what}" for what, n, tokens in reasons if n]
+    return "; ".join(parts) or "nothing: every token is in a row"
+
+
+def _run_lines(result: Result) -> list[tuple[str, str]]:
+    manifest, facts = result.manifest, result.facts
+    size = sum(shard.bytes for shard in manifest.shards)
+    speed = manifest.totals.tokens / max(facts.staging_seconds, 1e-9)
+    lines = [
+        ("written", f"{result.out}: {len(manifest.shards)} shards, {size / 1e6:,.1f} MB, {manifest.file_format}"),
+        ("time", f"{facts.seconds:.1f} s, of which {facts.finishing_seconds:.1f} s writing; {speed:,.0f} tokens/s"),
+    ]
+    for record in manifest.skipped_records[:3]:
+        lines.append(("skipped", f"{record.path}, {record.where}: {record.reason}"))
+    if facts.left_out:
+        named = ", ".join(facts.left_out[:5]) + (" ..." if len(facts.left_out) > 5 else "")
+        lines.append(("not read", f"{len(facts.left_out):,} files: {named}"))
+    return lines
+
+
+def facts(result: Result) -> dict[str, Any]:
+    """The run's facts, with the manifest's figures, as JSON values."""
+    manifest = result.manifest
+    return {
+        "out": str(result.out),
+        **asdict(result.facts),
+        "totals": asdict(manifest.totals),
+        "losses": asdict(manifest.losses),
+        "efficiency": manifest.efficiency,
+        "lower_bound": manifest.lower_bound,
+        "packing_factor": manifest.packing_factor,
+        "shards": len(manifest.shards),
+    }
