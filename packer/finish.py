@@ -71,16 +71,22 @@ def partition_folder(folder: Path, index: int) -> Path:
     return folder / f"part-{index:05d}"
 
 
-def cut_streams(blocks: Sequence[StagedBlock], max_length: int, seed: int, *, shuffle: bool) -> list[StagedBlock]:
+def cut_streams(
+    blocks: Sequence[StagedBlock], max_length: int, seed: int, *, shuffle: bool
+) -> tuple[list[StagedBlock], int]:
     """Blocks of documents become blocks of rows cut from the one stream over all of them, one short row in all.
 
     A row belongs to the block in which it starts, and takes what it lacks from the head of those that follow.
+    Also returns how many documents were cut.
     """
     result = []
+    split = 0
     starts = offsets_of(np.array([block.tokens for block in blocks], np.int64)).tolist()
     for i, block in enumerate(blocks):
         begin = -starts[i] % max_length
         source = block.reader().take(block.rows)
+        places = starts[i] + source.row_offsets
+        split += int((places[:-1] // max_length != (places[1:] - 1) // max_length).sum())
         if begin < block.tokens:
             overhang = -(block.tokens - begin) % max_length
             source = concatenate([source, *_head(blocks[i + 1 :], block.first_doc, overhang)])
@@ -91,7 +97,7 @@ def cut_streams(blocks: Sequence[StagedBlock], max_length: int, seed: int, *, sh
             folder = block.folder.with_name(block.folder.name + "-rows")
             write_block(source, plan, stops, folder)
             result.append(replace(block, folder=folder, rows=plan.rows, tokens=plan.tokens))
-    return result
+    return result, split
 
 
 def _head(blocks: Sequence[StagedBlock], first_doc: int, tokens: int) -> Iterator[Rows]:

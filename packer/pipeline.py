@@ -101,7 +101,8 @@ def _finish(
     if not blocks:
         raise InputError(_nothing(totals, losses))
     if job.is_stream:
-        blocks = finish.cut_streams(blocks, job.max_length, job.seed, shuffle=job.order == "shuffle")
+        blocks, split = finish.cut_streams(blocks, job.max_length, job.seed, shuffle=job.order == "shuffle")
+        totals = replace(totals, split_documents=split)
     layout = replace(layout, masked=any(block.masked for report in reports for block in report.blocks))
     described = {"max_length": str(job.max_length), "tokenizer": facts.fingerprint if facts else "none"}
     schema = arrow_schema(layout, described)

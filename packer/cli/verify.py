@@ -1,8 +1,31 @@
 """`packer verify`."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
 import click
 
+from packer.cli.options import run_options
 
-@click.command()
-def verify() -> None:
-    pass
+
+@click.command(short_help="Prove a data set right, or name the shard, row and rule that is wrong.")
+@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("inputs", metavar="[INPUT...]", nargs=-1)
+@click.option("--tokenizer", metavar="T", help="Default: the one named in the manifest.")
+@run_options
+def verify(out: Path, inputs: tuple[str, ...], tokenizer: str | None, quiet: bool) -> None:
+    """Check every rule of the format on the data set OUT; with INPUT also every token, tokenized again."""
+    from packer.verify import verify as run
+
+    if tokenizer and not inputs:
+        raise click.UsageError("--tokenizer is for comparing with INPUT; name the INPUT too")
+    verdict = run(out, inputs, tokenizer=tokenizer)
+    if not quiet:
+        totals = verdict.manifest.totals
+        click.echo(
+            f"right: {len(verdict.manifest.shards):,} shards, {totals.rows:,} rows, {totals.segments:,} segments, "
+            f"{totals.placed_tokens:,} tokens; every checksum, row, document and total holds"
+        )
+        if verdict.tokens_compared is not None:
+            click.echo(f"equal: {verdict.tokens_compared:,} tokens compared with INPUT, tokenized again")

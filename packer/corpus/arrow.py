@@ -58,7 +58,7 @@ def _open(source: Source, names: list[str] | None = None) -> Iterator[pa.RecordB
     try:
         with pa.memory_map(source.location) as mapped:
             reader = make(mapped)
-            if names is not None:
+            if names is not None and not _in_place(reader, mapped):
                 indices = sorted(reader.schema.get_field_index(name) for name in names)
                 mapped.seek(0)
                 reader = make(mapped, options=pa.ipc.IpcReadOptions(included_fields=indices))
@@ -66,6 +66,17 @@ def _open(source: Source, names: list[str] | None = None) -> Iterator[pa.RecordB
     except (pa.ArrowException, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"{source.path}: Arrow cannot be read ({reason}); fetch the file again") from error
+
+
+def _in_place(reader: pa.RecordBatchFileReader, mapped: pa.MemoryMappedFile) -> bool:
+    """Whether the batches of a file are used where they are mapped. Then choosing columns would copy them, needlessly;
+    of a compressed file it saves decompressing the others. A stream's columns are chosen without a copy."""
+    if not isinstance(reader, pa.RecordBatchFileReader) or reader.num_record_batches == 0:
+        return False
+    mapped.seek(0)
+    whole = mapped.read_buffer()
+    buffers = [buffer for column in reader.get_batch(0).columns for buffer in column.buffers() if buffer]
+    return all(whole.address <= buffer.address < whole.address + whole.size for buffer in buffers)
 
 
 def _validate(column: pa.Array) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -49,13 +49,14 @@ def find(argument: str, options: ReadOptions) -> Source:
             from huggingface_hub import HfApi
 
             commit = HfApi().dataset_info(name.name).sha
-    source = Source(argument, "", "hub", None, 0, None, commit)
-    head = ((f"record {number}", record) for number, record in enumerate(islice(_records(source), HEAD)))
-    return Source(argument, "", "hub", None, 0, schemas.of_records(head, argument, options), commit)
+    location = os.path.abspath(name.name) if name.is_local else ""
+    source = Source(argument, location, "hub", None, 0, None, commit)
+    head = ((f"row {number}", record) for number, record in enumerate(islice(_records(source), HEAD)))
+    return replace(source, schema=schemas.of_records(head, argument, options))
 
 
 def read(reading: Reading) -> Iterator[Block]:
-    """Blocks of one record each. Records are numbered from 0, as `datasets` numbers them."""
+    """Blocks of one record each. Rows are numbered from 0, as `datasets` numbers them."""
     schema = reading.schema
     convert = ids_of if schema.kind == "input_ids" else whole_text_of
     for number, record in enumerate(_records(reading.source)):
@@ -63,15 +64,16 @@ def read(reading: Reading) -> Iterator[Block]:
         try:
             document = convert(record, schema.field)
         except BadRecordError as error:
-            reading.bad(f"record {number}", str(error))
+            reading.bad(f"row {number}", str(error))
         yield block_of([document], schema)
 
 
 def _records(source: Source) -> Iterator[Any]:
     datasets = _datasets()
     name = Name.parse(source.path)
+    path = source.location or name.name
     with _failures(source.path):
-        stream = datasets.load_dataset(name.name, name.config, split=name.split, streaming=True, revision=source.commit)
+        stream = datasets.load_dataset(path, name.config, split=name.split, streaming=True, revision=source.commit)
         yield from stream
 
 

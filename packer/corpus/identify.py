@@ -148,12 +148,13 @@ def _schema(source: Source, options: ReadOptions) -> Schema:
         return parquet.columns_of(source, options).schema
     if source.format == "arrow":
         return arrow.columns_of(source, options).schema
-    if source.format in ("csv", "tsv", "text") and options.schema == "input_ids":
-        raise InputError(f"{source.path}: a {source.format} file holds no input_ids; leave out --schema input_ids")
-    if source.format == "text":
-        return schemas.PLAIN_TEXT
-    if source.format in ("csv", "tsv"):
-        return schemas.of_columns(tables.columns(source, options), source.path, replace(options, schema="text"))
+    if source.format in ("csv", "tsv", "text"):
+        schema = schemas.PLAIN_TEXT
+        if source.format != "text":
+            schema = schemas.of_columns(tables.columns(source, options), source.path, options)
+        if "input_ids" in (schema.kind, options.schema):
+            raise InputError(f"{source.path}: token ids are not read from {source.format} files; use JSON Lines or Parquet")
+        return schema
     with open_bytes(source) as stream:
         if source.format == "jsonl":
             return schemas.of_records(jsonl.head(stream, options), source.path, options)

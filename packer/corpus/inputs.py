@@ -77,10 +77,7 @@ class _Walk:
     def _folder(self, folder: str, found: Found) -> None:
         if _is_packed(folder):
             raise UsageError(f"{folder}: is a packer data set: its documents are already packed")
-        if os.path.isfile(os.path.join(folder, "dataset_dict.json")):
-            folder = _only_split(folder)
-        saved = _saved_files(folder)
-        if saved is not None:
+        if (saved := _saved_files(folder)) is not None:
             found.sources.extend(identify(path, self._options) for path in saved)
             return
         files = sorted(self._files(folder, (os.path.realpath(folder),)), key=os.fsencode)
@@ -103,6 +100,8 @@ class _Walk:
                 continue
             if not os.path.isdir(path):
                 yield path
+            elif (saved := _saved_files(path)) is not None:
+                yield from saved
             elif real not in above and not _is_packed(path):
                 yield from self._files(path, (*above, real))
 
@@ -112,23 +111,18 @@ def _is_packed(folder: str) -> bool:
     return isinstance(manifest, dict) and manifest.get("format") == "packer"
 
 
-def _only_split(folder: str) -> str:
-    splits = _json_of(os.path.join(folder, "dataset_dict.json"))
-    names = splits.get("splits") if isinstance(splits, dict) else None
-    if not isinstance(names, list) or not names:
-        raise InputError(f"{folder}: dataset_dict.json names no split")
-    if len(names) > 1:
-        example = os.path.join(folder, str(names[0]))
-        raise InputError(f"{folder}: has the splits {schemas.shorten(names)}; name one: {example}")
-    return os.path.join(folder, str(names[0]))
-
-
 def _saved_files(folder: str) -> list[str] | None:
     """The Arrow files of a folder made by `datasets`' save_to_disk, in their order; None for another folder."""
+    splits = _json_of(os.path.join(folder, "dataset_dict.json"))
+    if isinstance(splits, dict) and isinstance(names := splits.get("splits"), list) and names:
+        inner = os.path.join(folder, str(names[0]))
+        if len(names) > 1:
+            raise InputError(f"{folder}: has the splits {schemas.shorten(names)}; name one: {inner}")
+        folder = inner
     state = _json_of(os.path.join(folder, "state.json"))
     if not isinstance(state, dict) or "_data_files" not in state:
         return None
-    if state.get("_indices_data_files") or state.get("_indices_files"):
+    if state.get("_indices_data_files"):
         raise InputError(
             f"{folder}: is a selection of its Arrow files' rows; save it flattened: flatten_indices().save_to_disk(...)"
         )

@@ -72,7 +72,7 @@ def _damage(place: str) -> Iterator[None]:
 def _batch_rows(group: pq.RowGroupMetaData, names: list[str]) -> int:
     """Rows that decode to about a piece, from what the metadata says of their size."""
     chunks = [group.column(i) for i in range(group.num_columns)]
-    chunks = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in names]
+    chunks = [chunk for chunk in chunks if any(f"{chunk.path_in_schema}.".startswith(f"{name}.") for name in names)]
     size = sum(int(chunk.total_uncompressed_size) for chunk in chunks)
     most = MAX_DICTIONARY_ROWS if any("DICTIONARY" in str(chunk.encodings) for chunk in chunks) else MAX_ROWS
     return max(1, min(most, columns.PIECE_BYTES * int(group.num_rows) // max(size, 1)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,10 +112,9 @@ def whole_text_of(record: object, field: str) -> str:
     return text
 
 
-def ids_of(record: object, field: str) -> Ids:
+def ids_of(record: Any, field: str) -> Ids:
     """The record's token ids and mask. Raises BadRecordError."""
     ids = _integers(field_of(record, field), field)
-    assert isinstance(record, dict)  # field_of has seen to it
     if reason := schemas.packed_row(record):
         raise BadRecordError(reason)
     wrong = np.flatnonzero((ids < 0) | (ids >= ID_LIMIT))

@@ -23,6 +23,7 @@ class ReadOptions:
     on_error: str = "fail"
     max_record_bytes: int = 1 << 30
     partition_bytes: int = 256 << 20
+    limit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class Source:
     """One file, stdin or hub data set.
 
     path: as shown to users: what they gave, below a folder `folder/relative`
-    location: absolute path of the file, so that a worker may have another current directory ("" for stdin and hub)
+    location: absolute path of the file, so that a worker may have another current directory ("" for stdin and
+        the hub)
     format: "jsonl", "json", "parquet", "arrow", "csv", "tsv", "text", "stdin" or "hub"
     compression: None, "gzip", "bzip2", "xz" or "zstd"
     size: bytes as stored, 0 for stdin and hub

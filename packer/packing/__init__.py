@@ -30,6 +30,8 @@ STRATEGIES = {
     "wrapped": "concatenate everything and cut: full rows, documents cut",
     "none": "one document a row",
 }
+OVERLONG = ("split", "truncate", "truncate-left", "drop", "error")
+ORDERS = ("shuffle", "plan")
 
 
 class Strategy(Protocol):

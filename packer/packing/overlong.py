@@ -19,8 +19,6 @@ import numpy as np
 from packer.errors import PackerError
 from packer.plan import BoolArray, Int32Array, Int64Array, runs
 
-POLICIES = ("split", "truncate", "truncate-left", "drop", "error")
-
 
 @dataclass(frozen=True)
 class Losses:

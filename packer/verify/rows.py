@@ -1,0 +1,327 @@
+"""What must hold within a row. Each rule says which rows of a group break it; the tables below are the whole list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from packer.errors import DatasetError
+from packer.manifest import Manifest, Totals
+from packer.plan import BoolArray, Int64Array
+from packer.schema import IGNORE_INDEX
+from packer.shards import read_shard
+
+Numbers = NDArray[np.signedinteger]
+
+
+@dataclass(frozen=True)
+class Group:
+    """R rows as stored, all int64. flat[c]: list column c end to end; at[c]: int64 (R+1,), where each row's begins;
+    scalar[c]: (R,)."""
+
+    shard: str
+    first_row: int
+    flat: Mapping[str, Int64Array]
+    at: Mapping[str, Int64Array]
+    scalar: Mapping[str, Int64Array]
+    manifest: Manifest
+
+    @property
+    def rows(self) -> int:
+        return len(self.at["input_ids"]) - 1
+
+    def counts(self, column: str) -> Int64Array:
+        return np.diff(self.at[column])
+
+    def row_of(self, column: str) -> Int64Array:
+        """The row of each element of a list column."""
+        return np.repeat(np.arange(self.rows), self.counts(column))
+
+    def rows_with(self, column: str, wrong: BoolArray) -> BoolArray:
+        """Which rows have a wrong element in a list column: bool (R,)."""
+        result = np.zeros(self.rows, np.bool_)
+        result[self.row_of(column)[wrong]] = True
+        return result
+
+    @cached_property
+    def sequence_starts(self) -> Int64Array:
+        """Where each attention sequence begins among the tokens: int64 (A,)."""
+        last = np.zeros(len(self.flat["cu_seqlens"]), np.bool_)
+        last[self.at["cu_seqlens"][1:] - 1] = True
+        starts = self.flat["cu_seqlens"] + self.at["input_ids"][:-1][self.row_of("cu_seqlens")]
+        return starts[~last]
+
+    @cached_property
+    def sequence_lengths(self) -> Int64Array:
+        return np.diff(self.sequence_starts, append=len(self.flat["input_ids"]))
+
+    @cached_property
+    def sequence_offsets(self) -> Int64Array:
+        """Where each row's attention sequences begin: int64 (R+1,)."""
+        return self.at["cu_seqlens"] - np.arange(self.rows + 1)
+
+    @cached_property
+    def segment_lengths(self) -> Int64Array:
+        """Tokens of each segment. In a row that is one sequence, all but the last run to their document's end."""
+        if self.manifest.layout.boundaries == "document":
+            return self.sequence_lengths
+        lengths = self.flat["doc_lengths"] - self.flat["doc_starts"]
+        last = self.at["doc_ids"][1:] - 1
+        lengths[last] = 0
+        lengths[last] = self.counts("input_ids") - np.add.reduceat(lengths, self.at["doc_ids"][:-1])
+        return lengths
+
+    @cached_property
+    def segment_starts(self) -> Int64Array:
+        return np.cumsum(self.segment_lengths) - self.segment_lengths
+
+    @cached_property
+    def is_sequence_start(self) -> BoolArray:
+        result = np.zeros(len(self.flat["input_ids"]), np.bool_)
+        result[self.sequence_starts] = True
+        return result
+
+    @cached_property
+    def trained(self) -> BoolArray:
+        """Compact sets: the tokens inside the loss spans, or all where there are none: bool (T,)."""
+        result = np.ones(len(self.flat["input_ids"]), np.bool_)
+        if "loss_spans" in self.flat:
+            edges = self.flat["loss_spans"] + self.at["input_ids"][:-1][self.row_of("loss_spans")]
+            steps = np.zeros(len(result) + 1, np.int64)
+            np.add.at(steps, edges[::2], 1)
+            np.add.at(steps, edges[1::2], -1)
+            result = np.cumsum(steps[:-1]) > 0
+        return result
+
+    @cached_property
+    def labels(self) -> Int64Array:
+        """As stored, or as a compact set implies them."""
+        if "labels" in self.flat:
+            return self.flat["labels"]
+        targets = np.where(self.trained, self.flat["input_ids"], IGNORE_INDEX)
+        if self.manifest.layout.labels == "aligned":
+            return np.where(self.is_sequence_start, IGNORE_INDEX, targets)
+        shifted = np.append(targets[1:], IGNORE_INDEX)
+        shifted[self.segment_starts + self.segment_lengths - 1] = self.flat["next_tokens"]
+        return shifted
+
+    def sums(self, values: Numbers) -> Int64Array:
+        """Totals over each row's attention sequences."""
+        return np.add.reduceat(values, self.sequence_offsets[:-1], dtype=np.int64)
+
+
+Rule = Callable[[Group], BoolArray]
+
+
+def _token_counts(g: Group) -> BoolArray:
+    n = g.counts("input_ids")
+    wrong: BoolArray = (n < 1) | (n > g.manifest.max_length) | (n != g.scalar["num_tokens"])
+    return wrong
+
+
+def _list_lengths(g: Group) -> BoolArray:
+    wrong: BoolArray = np.zeros(g.rows, np.bool_)
+    for name in ("labels", "position_ids"):
+        if name in g.at:
+            wrong |= g.counts(name) != g.counts("input_ids")
+    segments = g.counts("doc_ids")
+    for name in ("doc_starts", "doc_lengths", "next_tokens"):
+        wrong |= g.counts(name) != segments
+    sequences = segments if g.manifest.layout.boundaries == "document" else np.ones_like(segments)
+    if "seq_lengths" in g.at:
+        wrong |= g.counts("seq_lengths") != sequences
+    wrong |= (segments < 1) | (g.counts("cu_seqlens") != sequences + 1)
+    return wrong
+
+
+def _cu_seqlens(g: Group) -> BoolArray:
+    values, at = g.flat["cu_seqlens"], g.at["cu_seqlens"]
+    rising = np.diff(values, prepend=-1) > 0
+    rising[at[:-1]] = values[at[:-1]] == 0
+    wrong: BoolArray = values[at[1:] - 1] != g.counts("input_ids")
+    return wrong | g.rows_with("cu_seqlens", ~rising)
+
+
+def _segment_lengths(g: Group) -> BoolArray:
+    lengths = g.segment_lengths
+    beyond = g.flat["doc_starts"] + lengths > g.flat["doc_lengths"]
+    return g.rows_with("doc_ids", (lengths < 1) | beyond | (g.flat["doc_starts"] < 0))
+
+
+def _loss_spans(g: Group) -> BoolArray:
+    if "loss_spans" not in g.flat:
+        return np.zeros(g.rows, np.bool_)
+    values, at = g.flat["loss_spans"], g.at["loss_spans"]
+    wrong: BoolArray = g.counts("loss_spans") % 2 == 1
+    falling = np.diff(values, prepend=-1) <= 0
+    falling[at[:-1][at[:-1] < len(values)]] = False
+    outside = (values < 0) | (values > g.counts("input_ids")[g.row_of("loss_spans")])
+    return wrong | g.rows_with("loss_spans", falling | outside)
+
+
+def _token_ids(g: Group) -> BoolArray:
+    ids = g.flat["input_ids"]
+    limit = g.manifest.totals.max_token_id
+    return g.rows_with("input_ids", (ids < 0) | (ids > limit))
+
+
+def _doc_ids(g: Group) -> BoolArray:
+    ids = g.flat["doc_ids"]
+    return g.rows_with("doc_ids", (ids < 0) | (ids >= g.manifest.totals.records))
+
+
+def _seq_lengths(g: Group) -> BoolArray:
+    if "seq_lengths" not in g.flat:
+        return np.zeros(g.rows, np.bool_)
+    return g.rows_with("seq_lengths", g.flat["seq_lengths"] != g.sequence_lengths)
+
+
+def _positions(g: Group) -> BoolArray:
+    if "position_ids" not in g.flat:
+        return np.zeros(g.rows, np.bool_)
+    place = np.arange(len(g.flat["input_ids"]))
+    kind = g.manifest.layout.positions
+    if kind == "segment":
+        expected = place - np.repeat(g.sequence_starts, g.sequence_lengths)
+    elif kind == "row":
+        expected = place - np.repeat(g.at["input_ids"][:-1], g.counts("input_ids"))
+    else:
+        expected = place - np.repeat(g.segment_starts - g.flat["doc_starts"], g.segment_lengths)
+    return g.rows_with("position_ids", g.flat["position_ids"] != expected)
+
+
+def _next_tokens(g: Group) -> BoolArray:
+    """-100 where the document ends; inside a row that is one sequence, the row's next token."""
+    found = g.flat["next_tokens"]
+    ends = g.segment_starts + g.segment_lengths
+    at_end = g.flat["doc_starts"] + g.segment_lengths == g.flat["doc_lengths"]
+    wrong = at_end & (found != IGNORE_INDEX)
+    if g.manifest.layout.boundaries == "row":
+        inner = np.ones(len(found), np.bool_)
+        inner[g.at["doc_ids"][1:] - 1] = False
+        following = g.flat["input_ids"][np.minimum(ends, len(g.flat["input_ids"]) - 1)]
+        wrong = np.where(inner, _differs(g, found, following), wrong)
+    return g.rows_with("doc_ids", wrong)
+
+
+def _labels(g: Group) -> BoolArray:
+    if "labels" not in g.flat:
+        return np.zeros(g.rows, np.bool_)
+    ids, labels = g.flat["input_ids"], g.flat["labels"]
+    if g.manifest.layout.labels == "aligned":
+        wrong = np.where(g.is_sequence_start, labels != IGNORE_INDEX, _differs(g, labels, ids))
+    else:
+        wrong = _differs(g, labels, np.append(ids[1:], IGNORE_INDEX))
+        last = g.segment_starts + g.segment_lengths - 1
+        wrong[last] = labels[last] != g.flat["next_tokens"]
+    return g.rows_with("labels", wrong)
+
+
+def _differs(g: Group, found: Int64Array, expected: Int64Array) -> BoolArray:
+    """Where a target is not the expected one; with loss masks it may also be -100 (INPUT alone can tell)."""
+    wrong: BoolArray = found != expected
+    return wrong & (found != IGNORE_INDEX) if g.manifest.layout.masked else wrong
+
+
+def _loss_tokens(g: Group) -> BoolArray:
+    trained = np.add.reduceat(g.labels != IGNORE_INDEX, g.at["input_ids"][:-1], dtype=np.int64)
+    wrong: BoolArray = trained != g.scalar["loss_tokens"]
+    return wrong
+
+
+def _max_seqlen(g: Group) -> BoolArray:
+    longest = np.maximum.reduceat(g.sequence_lengths, g.sequence_offsets[:-1])
+    wrong: BoolArray = longest != g.scalar["max_seqlen"]
+    return wrong
+
+
+def _attention_cost(g: Group) -> BoolArray:
+    wrong: BoolArray = g.sums(g.sequence_lengths**2) != g.scalar["attention_cost"]
+    return wrong
+
+
+SHAPE: dict[str, Rule] = {  # what the rules on values stand on, so it comes first, in this order
+    "num_tokens is the row's tokens, 1 to max_length": _token_counts,
+    "lists agree in length": _list_lengths,
+    "cu_seqlens rises from 0 to the token count": _cu_seqlens,
+    "segments lie within their documents": _segment_lengths,
+    "loss_spans rise within the row": _loss_spans,
+}
+VALUES: dict[str, Rule] = {
+    "input_ids are token ids": _token_ids,
+    "doc_ids are ordinals of the input": _doc_ids,
+    "seq_lengths are the differences of cu_seqlens": _seq_lengths,
+    "position_ids restart where they must": _positions,
+    "next_tokens end with the document": _next_tokens,
+    "labels follow the convention": _labels,
+    "loss_tokens counts the labels": _loss_tokens,
+    "max_seqlen is the longest sequence": _max_seqlen,
+    "attention_cost is the sum of squares": _attention_cost,
+}
+
+
+def check(out: Path, manifest: Manifest) -> Totals:
+    """Applies every rule to every row; returns what the rows add up to."""
+    totals = Totals()
+    for shard in manifest.shards:
+        rows = tokens = 0
+        for group in groups(out, manifest, shard.path):
+            for rules in (SHAPE, VALUES):
+                for rule, broken in rules.items():
+                    _raise_first(group, rule, broken(group))
+            totals += _totals(group)
+            rows += group.rows
+            tokens += len(group.flat["input_ids"])
+        if (rows, tokens) != (shard.rows, shard.tokens):
+            raise DatasetError(
+                f"{shard.path}: totals: {rows} rows and {tokens} tokens, "
+                f"the manifest says {shard.rows} and {shard.tokens}"
+            )
+    return totals
+
+
+def groups(out: Path, manifest: Manifest, shard: str) -> Iterator[Group]:
+    """The shard, a row group at a time."""
+    first_row = 0
+    for batch in read_shard(out / shard, manifest.file_format):
+        if len(batch):
+            yield _group(batch, shard, first_row, manifest)
+        first_row += len(batch)
+
+
+def _group(batch: pa.RecordBatch, shard: str, first_row: int, manifest: Manifest) -> Group:
+    flat, at, scalar = {}, {}, {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if column.null_count:
+            raise DatasetError(f"{shard}, row {first_row}: columns: {name} has a null")
+        if pa.types.is_list(column.type):
+            offsets = column.offsets.to_numpy().astype(np.int64)
+            flat[name] = column.values.to_numpy().astype(np.int64)[offsets[0] : offsets[-1]]
+            at[name] = offsets - offsets[0]
+        else:
+            scalar[name] = column.to_numpy().astype(np.int64)
+    return Group(shard, first_row, flat, at, scalar, manifest)
+
+
+def _raise_first(group: Group, rule: str, broken: BoolArray) -> None:
+    if broken.any():
+        row = group.first_row + int(np.argmax(broken))
+        raise DatasetError(f"{group.shard}, row {row}: broken rule: {rule}")
+
+
+def _totals(group: Group) -> Totals:
+    return Totals(
+        rows=group.rows,
+        segments=len(group.flat["doc_ids"]),
+        placed_tokens=len(group.flat["input_ids"]),
+        loss_tokens=int(group.scalar["loss_tokens"].sum()),
+        attention_cost=int(group.scalar["attention_cost"].sum()),
+        max_seqlen=int(group.scalar["max_seqlen"].max()),
+        max_token_id=int(group.flat["input_ids"].max()),
+    )
