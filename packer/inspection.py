@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -104,7 +105,7 @@ def _text(segment: Segment, decode: Callable[[Sequence[int]], str], mark: Mark) 
     edges = [0, *(np.flatnonzero(np.diff(segment.trained)) + 1).tolist(), len(segment.ids)]
     return "".join(
         mark(escaped(decode(segment.ids[a:b].tolist())), bool(segment.trained[a]))
-        for a, b in zip(edges, edges[1:], strict=False)
+        for a, b in pairwise(edges)
         if b > a
     )
 

@@ -1,0 +1,42 @@
+# Each target makes the virtual environment it needs: nothing but Python 3.11 or newer has to be there.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+DEMO := .venv/demo
+DEV := .venv/dev
+BENCH := .venv/bench
+PYTEST := $(DEV)/bin/python -m pytest
+
+.PHONY: demo test test-all check bench handed clean
+
+demo: $(DEMO)/ready
+	$(DEMO)/bin/packer pack sample_data/articles.jsonl --tokenizer sample_data/tokenizer --max-length 1024 --out demo --overwrite
+	$(DEMO)/bin/packer verify demo sample_data/articles.jsonl
+	$(DEMO)/bin/packer inspect demo --row 1 --decode
+
+test: $(DEV)/ready
+	$(PYTEST) -n 2 -m "not slow"
+
+test-all: $(DEV)/ready
+	$(PYTEST) -n 2
+
+check: $(DEV)/ready
+	$(DEV)/bin/ruff check .
+	$(DEV)/bin/ruff format --check .
+	$(DEV)/bin/mypy
+
+bench: $(BENCH)/ready
+	$(BENCH)/bin/python scripts/bench.py
+
+# Real corpora and tokenizers with their known counts, where a copy of them is at hand: make handed DATA=FOLDER
+handed: $(DEV)/ready
+	PACKER_HANDED=$(abspath $(DATA)) $(PYTEST) -n 2 tests/handed
+
+clean:
+	rm -rf .venv demo build *.egg-info
+
+$(DEMO)/ready: EXTRAS :=
+$(DEV)/ready: EXTRAS := [test,check]
+$(BENCH)/ready: EXTRAS := [bench]
+.venv/%/ready: pyproject.toml
+	$(PYTHON) -m venv .venv/$*
+	.venv/$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.$(EXTRAS)'
+	touch $@
