@@ -153,7 +153,9 @@ def _schema(source: Source, options: ReadOptions) -> Schema:
         if source.format != "text":
             schema = schemas.of_columns(tables.columns(source, options), source.path, options)
         if "input_ids" in (schema.kind, options.schema):
-            raise InputError(f"{source.path}: token ids are not read from {source.format} files; use JSON Lines or Parquet")
+            raise InputError(
+                f"{source.path}: token ids are not read from {source.format} files; use JSON Lines or Parquet"
+            )
         return schema
     with open_bytes(source) as stream:
         if source.format == "jsonl":
