@@ -111,16 +111,16 @@ def _json_format(source: Source) -> str:
     # Bytes that are not UTF-8 are the reader's affair; what matters here is the shape.
     text = data.removeprefix(BOM).decode("utf-8", "surrogateescape").lstrip(json_stream.SPACE)
     line, _, rest = text.partition("\n")
-    alone = ended and not rest.strip(json_stream.SPACE)
-    if _ends(line):
-        return "json" if alone and line.startswith("[") else "jsonl"
-    if len(line) == len(text) and not ended:
-        return "json" if line.startswith("[") else "jsonl"  # one line that is longer than what is looked at
-    if line.strip(json_stream.SPACE) in ("[", "{"):
-        return "json"
     following = rest.lstrip(json_stream.SPACE).partition("\n")[0]
-    # The first line is broken, or is the beginning of something longer: then the next is not a whole object.
-    return "json" if _breaks_at_end(line) and not (following.startswith("{") and _ends(following)) else "jsonl"
+    bracket = "json" if line.startswith("[") else "jsonl"
+    if _ends(line):
+        return "jsonl" if following or not ended else bracket
+    if not following:
+        return bracket  # one line, cut off or longer than what is looked at
+    if _begins_whole(text):
+        return "json"
+    # The first line is broken, or begins what is too long to be seen whole or is broken further down.
+    return "json" if _breaks_at_end(line) and (bracket == "json" or not _ends(following)) else "jsonl"
 
 
 def _ends(line: str) -> bool:
@@ -132,15 +132,24 @@ def _ends(line: str) -> bool:
     return True
 
 
+def _begins_whole(text: str) -> bool:
+    """Whether the text begins with one whole JSON value."""
+    try:
+        json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def _breaks_at_end(line: str) -> bool:
-    """Whether the line is right as far as it goes, so that the next lines may complete it."""
+    """Whether the line begins an array or object and is right as far as it goes: the next lines may complete it."""
     try:
         json.loads(line)
     except json.JSONDecodeError as error:
         return error.pos >= len(line.rstrip(json_stream.SPACE)) and line[:1] in ("[", "{")
     except (ValueError, RecursionError):
         return False
-    return True
+    return False
 
 
 def _schema(source: Source, options: ReadOptions) -> Schema:
@@ -153,9 +162,7 @@ def _schema(source: Source, options: ReadOptions) -> Schema:
         if source.format != "text":
             schema = schemas.of_columns(tables.columns(source, options), source.path, options)
         if "input_ids" in (schema.kind, options.schema):
-            raise InputError(
-                f"{source.path}: token ids are not read from {source.format} files; use JSON Lines or Parquet"
-            )
+            raise InputError(f"{source.path}: {source.format} files hold no token ids; give JSON Lines or Parquet")
         return schema
     with open_bytes(source) as stream:
         if source.format == "jsonl":

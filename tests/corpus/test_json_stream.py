@@ -90,7 +90,7 @@ def test_faults_of_elements(tmp_path, read):
         ("record 5", "field text is missing (keys: x)"),
         ("record 6", "is an array, not an object"),
     ]
-    with pytest.raises(RecordError, match="x.json, record 2: is a string"):
+    with pytest.raises(RecordError, match=r"x\.json, record 2: is a string"):
         read(path)
 
 
@@ -105,6 +105,13 @@ A, B = {"text": "a"}, {"text": "b"}
         (json.dumps([A, B], indent=2), "json"),
         ("\ufeff" + json.dumps([A, B], indent=2), "json"),
         ('[{"text": "a"},\n{"text": "b"}]', "json"),
+        ('[{"text": "a"},\n{"text": "b"}\n]', "json"),
+        ('{"text":\n"a"\n}', "json"),
+        ('{"text":\n{"a": 1}\n}', "json"),
+        ('{"text": "a",\n"x" oops', "json"),
+        ("[", "json"),
+        ("{", "jsonl"),
+        ("{\nnull", "jsonl"),
         ("[\n" + json.dumps(A) + "\n" + json.dumps(B) + "\n]", "json"),  # a comma is missing: no lines though
         (json.dumps(A, indent=2), "json"),
         (json.dumps(A, indent=2) + "\n" + json.dumps(B, indent=2), "json"),
@@ -125,7 +132,7 @@ A, B = {"text": "a"}, {"text": "b"}
 def test_content_decides_between_lines_and_arrays(tmp_path, content, expected, suffix):
     path = tmp_path / f"x.{suffix}"
     path.write_text(content, encoding="utf-8")
-    [source] = find_sources([str(path)], ReadOptions()).sources
+    [source] = find_sources([str(path)], ReadOptions(text_field="text")).sources
     assert source.format == expected
 
 

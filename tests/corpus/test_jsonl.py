@@ -52,7 +52,7 @@ LINES = st.one_of(
 def test_equals_the_reference_for_any_partition_and_chunk_size(
     tmp_path, monkeypatch, read, lines, size, chunk, bom, last
 ):
-    data = b"\xef\xbb\xbf" * bom + b"\n".join(lines) + b"\n" * last
+    data = b"\xef\xbb\xbf" * bom + b'{"text": "head"}\n' + b"\n".join(lines) + b"\n" * last
     path = tmp_path / "x.jsonl"
     path.write_bytes(data)
     texts, bad = reference(data)

@@ -44,7 +44,7 @@ def test_faults(tmp_path, read):
         ("text\n" + "x" * 200 + "\n", "line 2: line is above 100 bytes"),
         ('text\n"' + "x\n" * 100 + '"\n', "line 2: field larger than field limit"),
         ("messages\nx\n", r"the records are chats \(messages\)"),
-        ("input_ids\nx\n", "token ids are not read from csv files; use JSON Lines or Parquet"),
+        ("input_ids\nx\n", "csv files hold no token ids; give JSON Lines or Parquet"),
     ],
 )
 def test_what_cannot_be_read(tmp_path, read, content, message):

@@ -36,9 +36,7 @@ def test_equals_the_obvious(tmp_path, monkeypatch, read, pieces, chunk, size, bo
 def test_what_is_not_utf8_is_a_bad_record(tmp_path, read):
     path = tmp_path / "x.txt"
     path.write_bytes(b"good\n\ncaf\xe9\nmore\n\nend\r\n")
-    with pytest.raises(
-        RecordError, match="x.txt, the whole file: not UTF-8 at byte 9; convert it first, e.g. with iconv"
-    ):
+    with pytest.raises(RecordError, match=r"x\.txt, the whole file: not UTF-8 at byte 9; convert it first"):
         read(path)
     result = read(path, split_text="line", on_error="skip", partition_bytes=4)
     assert result.documents == ["good", "more", "end"]
