@@ -24,11 +24,7 @@ def data_lines(result: Result) -> list[tuple[str, str]]:
     lines = [
         ("documents", f"{totals.documents:,} with {_tokens(totals.tokens)}{_left_out_records(manifest)}"),
         ("rows", f"{totals.rows:,} of at most {manifest.max_length:,} tokens, by {manifest.options['strategy']}"),
-        (
-            "full",
-            f"{manifest.efficiency:.2%}; no plan needs fewer than {manifest.lower_bound:,} rows "
-            f"(here {totals.rows - manifest.lower_bound:,} more)",
-        ),
+        ("full", f"{manifest.efficiency:.2%}, {_above_bound(manifest)}"),
         (
             "segments",
             f"{totals.segments:,}, {manifest.packing_factor:.1f} a row, {totals.split_documents:,} documents cut",
@@ -39,6 +35,11 @@ def data_lines(result: Result) -> list[tuple[str, str]]:
     if manifest.tokenizer:
         lines.append(("added", manifest.tokenizer.summary))
     return lines
+
+
+def _above_bound(manifest: Manifest) -> str:
+    above = manifest.totals.rows - manifest.lower_bound
+    return f"{above:,} rows above the bound of {manifest.lower_bound:,}" if above else "as few rows as can be"
 
 
 def _tokens(count: int) -> str:

@@ -104,6 +104,8 @@ def test_the_command_line_loads_nothing_heavy() -> None:
 
 
 def test_importing_changes_no_environment() -> None:
-    code = "import os; before = dict(os.environ); import packer.pipeline, packer.verify; print(dict(os.environ) == before)"
+    code = (
+        "import os; before = dict(os.environ); import packer.pipeline, packer.verify; print(dict(os.environ) == before)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True"

@@ -1,0 +1,206 @@
+"""Real corpora with real tokenizers, against counts that were made elsewhere with plain Python and HF tokenizers.
+
+They are not part of the repository: PACKER_HANDED names the folder that holds `corpora/` and `tokenizers/`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from packer.cli import cli
+
+HANDED = os.environ.get("PACKER_HANDED")
+if not HANDED:
+    pytest.skip("PACKER_HANDED names no folder of handed corpora", allow_module_level=True)
+
+CORPORA, TOKENIZERS = Path(HANDED) / "corpora", Path(HANDED) / "tokenizers"
+TRUTH: dict[str, Any] = json.loads((CORPORA / "truth.json").read_text(encoding="utf-8"))["files"]
+NAMES = ("gpt2", "olmo_neox", "qwen3", "mistral_v3")
+VIEWS = {
+    "whole_file_as_one_document (BOM removed, line ends kept)": "file",
+    "one_document_per_non_blank_line (CR stripped)": "line",
+    "one_document_per_paragraph (blank-line separated, CRLF->LF, not stripped)": "paragraph",
+}
+BINS = {"bfd": "best_fit_decreasing", "ffd": "first_fit_decreasing", "first-fit": "first_fit"}
+
+
+def packer(*arguments: str | Path) -> str:
+    """Runs a command in this process, which keeps its tokenizers, and returns what it prints."""
+    done = CliRunner().invoke(cli, [*map(str, arguments)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def failing(*arguments: str | Path) -> str:
+    """Runs a command that must fail, as a user does, and returns its one line."""
+    command = [sys.executable, "-m", "packer", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    return done.stderr
+
+
+def manifest(out: Path) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((out / "manifest.json").read_bytes())
+    return result
+
+
+def text_cases() -> Iterator[tuple[str, dict[str, Any], list[str]]]:
+    """(file, expected, options) of every way in which a file holds plain texts without a fault."""
+    for name, truth in TRUTH.items():
+        for field, expected in truth.get("fields", {}).items():
+            if not expected["bad_count"] and not expected["empty_count"]:
+                yield name, expected, ["--text-field", field]
+        for view, expected in truth.get("views", {}).items():
+            yield name, expected, ["--split-text", VIEWS[view]]
+
+
+CASES = [pytest.param(*case, id=f"{case[0]}:{case[2][1]}") for case in text_cases()]
+
+
+@pytest.mark.parametrize(("name", "expected", "options"), CASES)
+def test_counts_and_verify(name: str, expected: dict[str, Any], options: list[str], tmp_path: Path) -> None:
+    source = CORPORA / name
+    for tokenizer in NAMES:
+        out = tmp_path / tokenizer
+        folder = TOKENIZERS / tokenizer
+        arguments = [source, "--tokenizer", folder, "--max-length", "2048", "--no-bos", "--no-eos", "--out", out]
+        packer("pack", *arguments, *options)
+        totals = manifest(out)["totals"]
+        counts = expected["tokens"][tokenizer]
+        assert (totals["documents"], totals["tokens"]) == (counts["n"], counts["sum"])
+        assert totals["placed_tokens"] == totals["tokens"]
+        packer("verify", out, source, "--tokenizer", folder)
+
+
+@pytest.mark.parametrize(("name", "expected", "options"), [c for c in CASES if "packing_gpt2_plus_eos" in c.values[1]])
+def test_rows(name: str, expected: dict[str, Any], options: list[str], tmp_path: Path) -> None:
+    """Rows of each strategy at each length equal those of textbook implementations."""
+    source, tokenizer = CORPORA / name, TOKENIZERS / "gpt2"
+    for length, truth in expected["packing_gpt2_plus_eos"].items():
+        for overlong in ("split", "truncate"):
+            for strategy, key in BINS.items():
+                out = tmp_path / f"{length}-{overlong}-{strategy}"
+                arguments = ["--tokenizer", tokenizer, "--max-length", length, "--strategy", strategy]
+                packer("pack", source, *arguments, "--overlong", overlong, "--out", out, *options)
+                found = manifest(out)
+                assert found["totals"]["rows"] == truth[overlong][key]
+                assert found["totals"]["placed_tokens"] == truth[overlong]["tokens"]
+                assert found["lower_bound"] == truth[overlong]["lower_bound_ceil"]
+        out = tmp_path / f"{length}-wrapped"
+        arguments = ["--tokenizer", tokenizer, "--max-length", length, "--strategy", "wrapped", "--out", out]
+        packer("pack", source, *arguments, *options)
+        assert manifest(out)["totals"]["rows"] == truth["wrapped_rows"]
+
+
+def test_a_fault_on_each_line(tmp_path: Path) -> None:
+    source, truth = CORPORA / "messy_made/faults.jsonl", TRUTH["messy_made/faults.jsonl"]
+    bad = truth["fields"]["text"]["bad"]
+    for tokenizer in NAMES:
+        out = tmp_path / tokenizer
+        arguments = [
+            "--tokenizer",
+            TOKENIZERS / tokenizer,
+            "--max-length",
+            "1024",
+            "--no-eos",
+            "--no-bos",
+            "--out",
+            out,
+        ]
+        printed = packer("pack", source, *arguments, "--on-error", "skip")
+        found = manifest(out)
+        assert [int(record["where"].removeprefix("line ")) for record in found["skipped_records"]] == bad
+        assert found["totals"]["records"] == truth["rows"]
+        assert found["totals"]["skipped"] == len(bad)
+        assert "17 bad records skipped" in printed
+        # The truth counts a text of white space as empty; here it is text, and only "" is empty.
+        assert found["totals"]["empty"] == 1
+        assert found["totals"]["documents"] == truth["ok_rows_only"]["docs"] + 1
+        ok = truth["ok_rows_only"]["tokens"][tokenizer]["sum"]
+        assert ok < found["totals"]["tokens"] <= ok + 5
+        packer("verify", out, source, "--tokenizer", TOKENIZERS / tokenizer)
+    arguments = ["--tokenizer", TOKENIZERS / "gpt2", "--max-length", "9", "--out", tmp_path / "out"]
+    assert "faults.jsonl, line 4: " in failing("pack", source, *arguments)
+
+
+REFUSED = {
+    "messy_made/empty.jsonl": "no document",
+    "messy_made/only_newlines.jsonl": "no document",
+    "messy_made/empty_array.json": "no document",
+    "messy_real/lfs_pointer_sft_sample.jsonl": "git lfs pull",
+    "messy_real/blns.json": "string",
+    "messy_encodings/sample-chinese.txt": "byte 0",
+    "messy_encodings/sample-korean.txt": "byte 0",
+    "messy_encodings/sample-french-1.txt": "byte",
+    "text_web/test.jsonl.gz": "message",
+    "text_web/test.jsonl.zst": "message",
+    "code/HumanEval.jsonl.gz": "task_id",
+    "sft_messages/chatml.jsonl": "messages",
+    "sft_sharegpt/dummy_conversation.json": "conversations",
+    "sft_alpaca/identity.json": "instruction",
+}
+
+
+@pytest.mark.parametrize(("name", "said"), REFUSED.items())
+def test_refused_with_a_reason(name: str, said: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    arguments = ["--tokenizer", TOKENIZERS / "gpt2", "--max-length", "128", "--out", out]
+    line = failing("pack", CORPORA / name, *arguments)
+    assert said in line
+    assert Path(name).name in line or "no document" in said
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["messy_encodings/sample-arabic.txt", "messy_encodings/sample-english.bom.txt"])
+def test_accepted_text(name: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    packer("pack", CORPORA / name, "--tokenizer", TOKENIZERS / "gpt2", "--max-length", "128", "--out", out)
+    packer("verify", out, CORPORA / name)
+
+
+@pytest.mark.parametrize("mode", ["parse", "literal"])
+def test_special_tokens_in_text(mode: str, tmp_path: Path) -> None:
+    line = (CORPORA / "messy_made/faults.jsonl").read_bytes().split(b"\n")[37]
+    source = tmp_path / "special.jsonl"
+    source.write_bytes(line)
+    key = {"parse": "default", "literal": "encode_special_tokens=True"}[mode]
+    for tokenizer, truth in TRUTH["messy_made/faults.jsonl"]["special_token_text_row"].items():
+        out = tmp_path / tokenizer
+        arguments = ["--tokenizer", TOKENIZERS / tokenizer, "--max-length", "128", "--no-bos", "--no-eos", "--out", out]
+        packer("pack", source, *arguments, "--special-in-text", mode)
+        assert manifest(out)["totals"]["tokens"] == truth[key]
+
+
+def test_a_datasets_folder(tmp_path: Path) -> None:
+    for task, rows in (("mrpc", 408), ("rte", 277)):
+        out = tmp_path / task
+        arguments = [
+            "--tokenizer",
+            TOKENIZERS / "gpt2",
+            "--max-length",
+            "512",
+            "--text-field",
+            "sentence1",
+            "--out",
+            out,
+        ]
+        packer("pack", CORPORA / "columnar/hf_disk/glue" / task, *arguments)
+        assert manifest(out)["totals"]["documents"] == rows
+        packer("verify", out, CORPORA / "columnar/hf_disk/glue" / task)
+
+
+def test_a_vocabulary_without_the_named_eos(tmp_path: Path) -> None:
+    arguments = ["--tokenizer", TOKENIZERS / "tt_2k_ignore_merges", "--max-length", "128", "--out", tmp_path / "out"]
+    line = failing("pack", CORPORA / "text_web/c4_demo.jsonl", *arguments)
+    assert "--eos-token" in line
+    assert "--no-eos" in line
