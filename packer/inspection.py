@@ -13,6 +13,7 @@ from packer import tokenizer
 from packer.errors import DatasetError, TokenizerError, UsageError
 from packer.manifest import Manifest
 from packer.plan import BoolArray, Int64Array
+from packer.report import counted
 from packer.schema import IGNORE_INDEX
 from packer.verify.rows import Group, groups
 
@@ -104,9 +105,7 @@ def _text(segment: Segment, decode: Callable[[Sequence[int]], str], mark: Mark) 
     """Runs of tokens that are trained alike, decoded together so that characters of several tokens stay whole."""
     edges = [0, *(np.flatnonzero(np.diff(segment.trained)) + 1).tolist(), len(segment.ids)]
     return "".join(
-        mark(escaped(decode(segment.ids[a:b].tolist())), bool(segment.trained[a]))
-        for a, b in pairwise(edges)
-        if b > a
+        mark(escaped(decode(segment.ids[a:b].tolist())), bool(segment.trained[a])) for a, b in pairwise(edges) if b > a
     )
 
 
@@ -140,7 +139,8 @@ def totals_lines(out: Path, manifest: Manifest) -> list[str]:
         f"({totals.split_documents:,} cut); {manifest.losses.tokens:,} tokens lost",
         f"  labels {layout.labels}, attention by {layout.boundaries}, positions by {layout.positions}, "
         f"columns {layout.columns}",
-        f"  {len(manifest.shards):,} {manifest.file_format} shards, {size / 1e6:,.1f} MB, split {manifest.split}",
-        f"  from {len(manifest.inputs):,} files, {totals.records:,} records ({totals.skipped:,} skipped, "
+        f"  {size / 1e6:,.1f} MB of {manifest.file_format} in {counted(len(manifest.shards), 'shard')}, "
+        f"split {manifest.split}",
+        f"  from {counted(len(manifest.inputs), 'file')}, {totals.records:,} records ({totals.skipped:,} skipped, "
         f"{totals.empty:,} empty)",
     ]

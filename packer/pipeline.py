@@ -80,10 +80,19 @@ def pack(
 def _stage_all(
     job: Job, partitions: Sequence[Partition], folder: Path, progress: Progress | None
 ) -> list[PartitionReport]:
-    def work(partition: Partition) -> PartitionReport:
-        return stage.stage(job, partition, finish.partition_folder(folder, partition.index), progress)
+    def work(partition: Partition, limit: int | None = None) -> PartitionReport:
+        own = job if limit is None else replace(job, read=replace(job.read, limit=limit))
+        return stage.stage(own, partition, finish.partition_folder(folder, partition.index), progress)
 
-    return list(ordered_map(work, partitions))
+    left = job.read.limit
+    if left is None:
+        return list(ordered_map(work, partitions))
+    reports: list[PartitionReport] = []
+    for partition in partitions:  # one after another: each gets what those before it have left
+        if left:
+            reports.append(work(partition, left))
+            left -= reports[-1].totals.records
+    return reports
 
 
 def _finish(
@@ -177,7 +186,7 @@ def _inputs(partitions: Sequence[Partition], reports: Sequence[PartitionReport])
     """One entry a source, though it may have been read in several slices."""
     slices = [
         (part.source, records, tokens)
-        for partition, report in zip(partitions, reports, strict=True)
+        for partition, report in zip(partitions, reports, strict=False)  # --limit may end before the last
         for part, records, tokens in zip(partition.slices, report.records, report.tokens, strict=True)
     ]
     files = []

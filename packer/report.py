@@ -11,6 +11,11 @@ from packer.pipeline import Result
 LABEL_WIDTH = 12
 
 
+def counted(count: int, noun: str) -> str:
+    """1, "shard" -> "1 shard"; 1234, "shard" -> "1,234 shards"."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
 def summary(result: Result) -> str:
     """What came out, what it lost, and how full the rows are."""
     return "\n".join(
@@ -21,13 +26,14 @@ def summary(result: Result) -> str:
 
 def data_lines(result: Result) -> list[tuple[str, str]]:
     manifest, totals = result.manifest, result.manifest.totals
+    cut = counted(totals.split_documents, "document")
     lines = [
         ("documents", f"{totals.documents:,} with {_tokens(totals.tokens)}{_left_out_records(manifest)}"),
         ("rows", f"{totals.rows:,} of at most {manifest.max_length:,} tokens, by {manifest.options['strategy']}"),
         ("full", f"{manifest.efficiency:.2%}, {_above_bound(manifest)}"),
         (
             "segments",
-            f"{totals.segments:,}, {manifest.packing_factor:.1f} a row, {totals.split_documents:,} documents cut",
+            f"{totals.segments:,}, {manifest.packing_factor:.1f} a row, {cut} cut",
         ),
         ("lost", _lost(manifest)),
         ("trained", f"{totals.loss_tokens:,} of {_tokens(totals.placed_tokens)}, labels {manifest.layout.labels}"),
@@ -39,7 +45,7 @@ def data_lines(result: Result) -> list[tuple[str, str]]:
 
 def _above_bound(manifest: Manifest) -> str:
     above = manifest.totals.rows - manifest.lower_bound
-    return f"{above:,} rows above the bound of {manifest.lower_bound:,}" if above else "as few rows as can be"
+    return f"{counted(above, 'row')} above the bound of {manifest.lower_bound:,}" if above else "as few rows as can be"
 
 
 def _tokens(count: int) -> str:
@@ -48,7 +54,7 @@ def _tokens(count: int) -> str:
 
 def _left_out_records(manifest: Manifest) -> str:
     totals = manifest.totals
-    parts = [f"{totals.skipped:,} bad records skipped"] if totals.skipped else []
+    parts = [f"{counted(totals.skipped, 'bad record')} skipped"] if totals.skipped else []
     if totals.empty:
         parts.append(f"{totals.empty:,} empty left out")
     return f" ({', '.join(parts)})" if parts else ""
@@ -71,14 +77,17 @@ def _run_lines(result: Result) -> list[tuple[str, str]]:
     size = sum(shard.bytes for shard in manifest.shards)
     speed = manifest.totals.tokens / max(facts.staging_seconds, 1e-9)
     lines = [
-        ("written", f"{result.out}: {len(manifest.shards)} shards, {size / 1e6:,.1f} MB, {manifest.file_format}"),
+        (
+            "written",
+            f"{result.out}: {size / 1e6:,.1f} MB of {manifest.file_format} in {counted(len(manifest.shards), 'shard')}",
+        ),
         ("time", f"{facts.seconds:.1f} s, of which {facts.finishing_seconds:.1f} s writing; {speed:,.0f} tokens/s"),
     ]
     for record in manifest.skipped_records[:3]:
         lines.append(("skipped", f"{record.path}, {record.where}: {record.reason}"))
     if facts.left_out:
         named = ", ".join(facts.left_out[:5]) + (" ..." if len(facts.left_out) > 5 else "")
-        lines.append(("not read", f"{len(facts.left_out):,} files: {named}"))
+        lines.append(("not read", f"{counted(len(facts.left_out), 'file')}: {named}"))
     return lines
 
 

@@ -101,9 +101,17 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
     totals, losses = Totals(), Losses()
     blocks: list[BlockReport] = []
     counts = _Counts(reader.tally)
-    encoded = _counted(encode(reader, engine, ends), counts, vocab_size, progress)
+    places = Places(partition, reader.tally)
+    encoded = _counted(encode(reader, engine, ends), counts, places, vocab_size, progress)
     for index, block in enumerate(collect(encoded, job.block_tokens)):
-        report, block_totals, block_losses = _stage_block(job, block, (partition.index, index), folder)
+        try:
+            report, block_totals, block_losses = _stage_block(job, block, (partition.index, index), folder)
+        except OverlongError as error:
+            place = places.of(int(block.documents.segments["doc"][error.document]))
+            raise InputError(
+                f"{place}: has {error.length} tokens, more than --max-length {job.max_length} (--overlong error); "
+                "another --overlong splits or truncates it"
+            ) from None
         totals, losses = totals + block_totals, losses + block_losses
         if report.rows:
             blocks.append(report)
@@ -149,15 +157,33 @@ class _Counts:
         self.tokens = [a + b for a, b in zip_longest(self.tokens, sums, fillvalue=0)]
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where in the partition's files its records are, for errors."""
+
+    partition: Partition
+    tally: Tally
+
+    def of(self, ordinal: int) -> str:
+        """The file, and the record's number in it, from 1 (in a slice that begins later: counted from there)."""
+        firsts = offsets_of(np.array(self.tally.records, np.int64))
+        index = int(np.searchsorted(firsts, ordinal, side="right")) - 1
+        piece = self.partition.slices[index]
+        after = f" after byte {piece.start}" if piece.start and piece.source.format in ("jsonl", "text") else ""
+        return f"{piece.source.path}, record {ordinal - int(firsts[index]) + 1}{after}"
+
+
 def _counted(
-    batches: Iterable[Encoded], counts: _Counts, vocab_size: int, progress: Progress | None
+    batches: Iterable[Encoded], counts: _Counts, places: Places, vocab_size: int, progress: Progress | None
 ) -> Iterator[Encoded]:
     for batch in batches:
         counts.add(batch)
         if len(batch.ids) and batch.ids.max() >= vocab_size:
+            at = int(np.argmax(batch.ids >= vocab_size))
+            document = int(np.searchsorted(batch.offsets, at, side="right")) - 1
             raise InputError(
-                f"a ready-made document holds token id {batch.ids.max()}, but the tokenizer's vocabulary ends at "
-                f"{vocab_size - 1}; give the tokenizer that made the ids"
+                f"{places.of(int(batch.ordinals[document]))}: holds token id {batch.ids[at]}, but the tokenizer's "
+                f"vocabulary ends at {vocab_size - 1}; give the tokenizer that made the ids"
             )
         if progress:
             progress(len(batch.ordinals), len(batch.ids))
@@ -213,14 +239,7 @@ def plan_block(job: Job, block: Block, rng: np.random.Generator) -> tuple[Plan, 
     trained = None
     if documents.trained is not None:
         trained = Trained.of(documents.trained, block.masked, documents.row_offsets)
-    try:
-        kept = overlong.keep(lengths, job.max_length, job.overlong, min_tokens=job.min_tokens, trained=trained)
-    except OverlongError as error:
-        ordinal = int(documents.segments["doc"][error.document])
-        raise InputError(
-            f"record {ordinal} of its partition has {error.length} tokens, more than --max-length {job.max_length} "
-            "(--overlong error)"
-        ) from None
+    kept = overlong.keep(lengths, job.max_length, job.overlong, min_tokens=job.min_tokens, trained=trained)
     pieces = overlong.whole(kept) if job.is_stream else overlong.split(kept, job.max_length)
     strategy = packing.load("none" if job.is_stream else job.strategy)
     plan = strategy(pieces.length, job.max_length, max_segments=job.max_segments, rng=rng)

@@ -22,7 +22,8 @@ ROOMS = [
     "finish",
     "pipeline",
     "verify",
-    "inspection report",
+    "report",
+    "inspection",
     "cli",
 ]
 PURE = {"errors", "schema", "plan", "packing", "rows", "interleave", "metrics"}  # NumPy only, no files, no clock

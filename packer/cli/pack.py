@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def pack(inputs: tuple[str, ...], tokenizer: str | None, out: Path, **values: An
     from packer.stage import Job
 
     report_file, quiet = values.pop("report"), values.pop("quiet")
-    _alias(values)
+    _settle(values)
     layout = Layout(**{name: values.pop(name) for name in ("labels", "boundaries", "positions", "columns")})
     compression = values.pop("compression") or ("zstd" if values["file_format"] == "parquet" else "none")
     output = Output(
@@ -91,13 +92,15 @@ def pack(inputs: tuple[str, ...], tokenizer: str | None, out: Path, **values: An
         report_file.write_text(json.dumps(report.facts(result), indent=1) + "\n", encoding="utf-8")
 
 
-def _alias(values: dict[str, Any]) -> None:
-    """`bfd_split` is what TRL calls bfd with long documents split."""
+def _settle(values: dict[str, Any]) -> None:
+    """Options that depend on one another. `bfd_split` is what TRL calls bfd with long documents split."""
     if values["strategy"] == "bfd_split":
         if values["overlong"] not in (None, "split"):
             raise click.UsageError(
                 f"--strategy bfd_split splits long documents, but --overlong is {values['overlong']}"
             )
         values["strategy"], values["overlong"] = "bfd", "split"
+    if not re.fullmatch(r"\w+(\.\w+)*", values["split"]):
+        raise click.UsageError(f"--split {values['split']!r} is no name: letters, digits, _ and . only")
     if values["strategy"] == "wrapped" and values["max_segments"]:
         raise click.UsageError("--max-segments cannot hold for --strategy wrapped, which fills rows whatever they hold")

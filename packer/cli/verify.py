@@ -16,6 +16,7 @@ from packer.cli.options import run_options
 @run_options
 def verify(out: Path, inputs: tuple[str, ...], tokenizer: str | None, quiet: bool) -> None:
     """Check every rule of the format on the data set OUT; with INPUT also every token, tokenized again."""
+    from packer.report import counted
     from packer.verify import verify as run
 
     if tokenizer and not inputs:
@@ -23,8 +24,9 @@ def verify(out: Path, inputs: tuple[str, ...], tokenizer: str | None, quiet: boo
     verdict = run(out, inputs, tokenizer=tokenizer)
     if not quiet:
         totals = verdict.manifest.totals
+        shards = counted(len(verdict.manifest.shards), "shard")
         click.echo(
-            f"right: {len(verdict.manifest.shards):,} shards, {totals.rows:,} rows, {totals.segments:,} segments, "
+            f"right: {shards}, {totals.rows:,} rows, {totals.segments:,} segments, "
             f"{totals.placed_tokens:,} tokens; every checksum, row, document and total holds"
         )
         if verdict.tokens_compared is not None:

@@ -48,6 +48,21 @@ def tokens_of(documents: list[Ids | None]) -> Tokens:
     return Tokens(len(documents), positions, ids, offsets_of(np.array([len(ids) for ids, _ in kept], np.int64)), mask)
 
 
+def first_of(block: Block, count: int) -> Block:
+    """The block's first `count` records."""
+    if not isinstance(block, Tokens):
+        return block[:count]
+    kept = int(np.searchsorted(block.kept, count))
+    end = block.offsets[kept]
+    mask = None if block.mask is None else block.mask[:end]
+    return Tokens(min(count, block.count), block.kept[:kept], block.ids[:end], block.offsets[: kept + 1], mask)
+
+
+def bad_in(block: Block) -> int:
+    """Records of the block that hold no document."""
+    return block.count - len(block.kept) if isinstance(block, Tokens) else block.count(None)
+
+
 class Batcher:
     """Gathers blocks into batches of a size that suits a tokenizer, and numbers the records."""
 

@@ -29,6 +29,11 @@ TEXT_SUFFIX = re.compile(
     r"|rs|go|js|mjs|jsx|ts|tsx|rb|php|pl|lua|r|jl|hs|ml|swift|cs|sh|bash|sql|toml|yaml|yml|ini|cfg)"
 )
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst", ".zstd")
+# What stands beside data in many folders and holds no records.
+NO_RECORDS = {
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json"),
+    *("config.json", "generation_config.json", "dataset_info.json", "dataset_infos.json", "merges.txt"),
+}
 HEAD = 512
 REFUSED = (  # offset, magic, what it is and what to do
     (0, b"version https://git-lfs.github.com/spec/", "is a Git LFS pointer, not data: run git lfs pull"),
@@ -41,6 +46,8 @@ REFUSED = (  # offset, magic, what it is and what to do
 def kind_by_name(path: str) -> str | None:
     """ "record", "text", or None for a file that a folder's reading leaves out."""
     suffix = _suffix(path)
+    if os.path.basename(path) in NO_RECORDS:
+        return None
     if suffix in RECORD_SUFFIXES:
         return "record"
     return "text" if TEXT_SUFFIX.fullmatch(suffix) else None

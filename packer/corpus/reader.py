@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from packer.corpus import arrow, hub, json_stream, jsonl, parquet, tables, texts
-from packer.corpus.batches import Batcher, Block
-from packer.corpus.documents import Tally, TextBatch, TokenBatch
+from packer.corpus.batches import Batcher, Block, bad_in, first_of
+from packer.corpus.documents import KEPT_REASONS, Tally, TextBatch, TokenBatch
 from packer.corpus.records import Reading
-from packer.corpus.sources import Partition, ReadOptions
+from packer.corpus.sources import Partition, ReadOptions, Slice
+from packer.errors import RecordError
 
 FORMATS: dict[str, Callable[[Reading], Iterator[Block]]] = {
     "jsonl": jsonl.read,
@@ -39,7 +41,27 @@ class PartitionReader:
         for piece in self._partition.slices:
             before = batcher.records
             if piece.source.size or piece.source.format in ("stdin", "hub"):  # an empty file has no footer to read
-                for block in FORMATS[piece.source.format](Reading(piece, self._options, self.tally)):
+                for block in self._blocks(piece, batcher):
                     yield from batcher.add(block)
             self.tally.records.append(batcher.records - before)
         yield from batcher.finish()
+
+    def _blocks(self, piece: Slice, batcher: Batcher) -> Iterator[Block]:
+        limit, options = self._options.limit, self._options
+        if limit is None:
+            yield from FORMATS[piece.source.format](Reading(piece, options, self.tally))
+            return
+        # Formats read ahead of what they yield, so bad records are noted apart until it is known which ones count.
+        noted = Tally()
+        counted = 0
+        for block in FORMATS[piece.source.format](Reading(piece, replace(options, on_error="skip"), noted)):
+            if batcher.records >= limit:
+                return
+            head = first_of(block, limit - batcher.records)
+            new = noted.skipped_reasons[counted : counted + bad_in(head)]
+            counted += bad_in(head)
+            self.tally.skipped += bad_in(head)
+            self.tally.skipped_reasons += new[: KEPT_REASONS - len(self.tally.skipped_reasons)]
+            if new and options.on_error == "fail":
+                raise RecordError(new[0].path, new[0].where, new[0].reason)
+            yield head

@@ -15,6 +15,7 @@ class ReadOptions:
     on_error: a bad record stops the reading ("fail") or is counted and left out ("skip")
     max_record_bytes: a longer record is a bad record, and is never held in memory
     partition_bytes: size a partition aims at, in bytes as stored
+    limit: records read of a partition, None for all
     """
 
     schema: str | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from packer.corpus.batches import Block
 from packer.corpus.records import BadRecordError, Reading, too_long
@@ -48,9 +48,18 @@ def _by_line(reading: Reading) -> Iterator[Block]:
 
 
 def _by_paragraph(reading: Reading) -> Iterator[Block]:
+    """Blank lines go, all else is kept as it is, the line feed at the file's end too."""
     paragraph = _Paragraph(reading)
+    last = b""
+
+    def noted(parts: Iterator[bytes]) -> Iterator[bytes]:
+        nonlocal last
+        for part in parts:
+            last = part[-1:]
+            yield part
+
     first = 1
-    for group in _line_groups(reading):
+    for group in _line_groups(reading, noted):
         documents: list[str | None] = []
         for number, line in enumerate(group, first):
             if line is None or not _is_blank(line):
@@ -60,6 +69,8 @@ def _by_paragraph(reading: Reading) -> Iterator[Block]:
         first += len(group)
         yield documents
     if paragraph.begun:
+        if last == b"\n":
+            paragraph.add(b"", first)
         yield [paragraph.end()]
 
 
@@ -92,11 +103,14 @@ class _Paragraph:
             return None
 
 
-def _line_groups(reading: Reading) -> Iterator[list[bytes | None]]:
+def _line_groups(
+    reading: Reading, through: Callable[[Iterator[bytes]], Iterator[bytes]] = iter
+) -> Iterator[list[bytes | None]]:
     piece = reading.slice
     with open_bytes(piece.source, piece.start) as stream:
         length = None if piece.stop is None else piece.stop - piece.start
-        yield from lines(chunks(stream, length, drop_bom=piece.start == 0), reading.options.max_record_bytes)
+        parts = chunks(stream, length, drop_bom=piece.start == 0)
+        yield from lines(through(parts), reading.options.max_record_bytes)
 
 
 def _is_blank(line: bytes) -> bool:

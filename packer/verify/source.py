@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +73,10 @@ def check(out: Path, manifest: Manifest, inputs: Sequence[str], tokenizer_source
     with tempfile.TemporaryDirectory(prefix="packer-verify-") as folder:
         documents = _Documents(Path(folder), out, manifest)
         for partition in corpus.partition(found.sources, options):
-            reader = PartitionReader(partition, options)
+            left = None if options.limit is None else options.limit - records
+            if left == 0:
+                break
+            reader = PartitionReader(partition, replace(options, limit=left))
             for batch in encode(reader, engine, ends):
                 compared += _compare(documents, batch, records)
             records += sum(reader.tally.records)

@@ -224,3 +224,13 @@ def test_options_override_the_schema(tmp_path, lines_of, read):
     assert read(path, text_field="messages").documents == ["a"]
     assert read(path, schema="text").documents == ["t"]
     assert read(path, schema="input_ids").documents == [([1], None)]
+
+
+def test_a_tokenizer_beside_the_data_is_no_data(tmp_path, read):
+    (tmp_path / "tokenizer").mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "tokenizer" / name).write_text("{}")
+    (tmp_path / "x.jsonl").write_text('{"text": "a"}\n')
+    result = read(tmp_path)
+    assert result.documents == ["a"]
+    assert result.left_out == [f"{tmp_path}/tokenizer/tokenizer.json", f"{tmp_path}/tokenizer/tokenizer_config.json"]
