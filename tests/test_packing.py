@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from packer.cli import cli
@@ -219,6 +219,7 @@ def test_seeds_permute_equal_lengths(name: str) -> None:
 
 
 @given(inputs(), st.integers(0, 5))
+@example(([65537, 1, 65536, 2, 1], 65537), 0)  # one more than sixteen bits between the longest and the shortest
 def test_descending(case: tuple[list[int], int], seed: int) -> None:
     lengths = np.array(case[0], np.int32)
     order = descending(lengths, np.random.default_rng(seed))
