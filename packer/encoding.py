@@ -23,12 +23,14 @@ THREADS = 2
 @dataclass(frozen=True)
 class Encoded:
     """Documents of at least one token. ordinals: int64 (n,); ids: int32 (t,); offsets: int64 (n+1,); mask: bool (t,)
-    or None where all documents train on all their tokens; empty: documents without a token, which are left out."""
+    or None where all documents train on all their tokens; masked: bool (n,), documents that came with a mask; empty:
+    documents without a token, which are left out."""
 
     ordinals: Int64Array
     ids: Int32Array
     offsets: Int64Array
     mask: BoolArray | None
+    masked: BoolArray
     empty: int
 
 
@@ -38,13 +40,13 @@ def encode(batches: Iterable[TextBatch | TokenBatch], engine: Engine | None, end
 
 
 def _encode(batch: TextBatch | TokenBatch, engine: Engine | None, ends: Ends | None) -> Encoded:
-    mask = None
+    mask, masked = None, np.zeros(len(batch.ordinals), np.bool_)
     if isinstance(batch, TokenBatch):
-        ids, offsets, mask = batch.ids, batch.offsets, batch.mask
+        ids, offsets, mask, masked = batch.ids, batch.offsets, batch.mask, batch.masked
     elif engine is None or ends is None:
         raise UsageError("INPUT holds texts, so --tokenizer is needed (only ready-made input_ids can do without one)")
     else:
         ids, offsets = ends.add(*engine.encode(batch.texts))
     lengths = np.diff(offsets)
     full = lengths > 0
-    return Encoded(batch.ordinals[full], ids, offsets_of(lengths[full]), mask, int((~full).sum()))
+    return Encoded(batch.ordinals[full], ids, offsets_of(lengths[full]), mask, masked[full], int((~full).sum()))

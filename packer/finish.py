@@ -41,9 +41,10 @@ class StagedBlock:
     first_doc: int
     rows: int
     tokens: int
+    masked: bool
 
     def reader(self) -> BlockReader:
-        return BlockReader(self.folder, self.rows)
+        return BlockReader(self.folder, masked=self.masked)
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def staged_blocks(folder: Path, reports: Sequence[PartitionReport]) -> list[Stag
     for report, first_doc in zip(reports, first_docs.tolist(), strict=False):
         for index, block in enumerate(report.blocks):
             path = partition_folder(folder, report.index) / block.folder
-            blocks.append(StagedBlock(path, (report.index, index), first_doc, block.rows, block.tokens))
+            blocks.append(StagedBlock(path, (report.index, index), first_doc, block.rows, block.tokens, block.masked))
     return blocks
 
 
@@ -96,7 +97,8 @@ def cut_streams(
                 plan = plan.take_rows(generator(seed, Stream.ROWS, *block.key).permutation(plan.rows))
             folder = block.folder.with_name(block.folder.name + "-rows")
             write_block(source, plan, stops, folder)
-            result.append(replace(block, folder=folder, rows=plan.rows, tokens=plan.tokens))
+            masked = source.trained is not None
+            result.append(replace(block, folder=folder, rows=plan.rows, tokens=plan.tokens, masked=masked))
     return result, split
 
 

@@ -6,7 +6,7 @@ rows. Blocks are then read forwards only, a few rows at a time, and nothing grow
 
     block A = a2 a0 a1, block B = b1 b0; names B A A B A      merged: b1 a2 a0 b0 a1
 
-How many of a chunk's rows come from each block is a multivariate hypergeometric draw: whole chunks are drawn at once.
+Whole chunks are drawn at once: as many of the rows that are left as the chunk holds, and counted by block.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def shuffled(
     was read, int64 (chunk,). rows: rows of each block; chunks: rows of each chunk, which sum to the same."""
     left = np.array(rows, np.int64)
     for size in chunks:
-        counts = rng.multivariate_hypergeometric(left, size, method="marginals")
+        ends = np.cumsum(left)
+        chosen = rng.choice(int(ends[-1]), size, replace=False, shuffle=False)
+        counts = np.bincount(np.searchsorted(ends, chosen, side="right"), minlength=len(left))
         left -= counts
         yield counts, rng.permutation(size)
 

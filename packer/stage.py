@@ -65,7 +65,7 @@ class Job:
 @dataclass(frozen=True)
 class BlockReport:
     """A staged block. folder: relative to the partition's; rows: how many it holds (documents, if a stream is cut
-    later); masked: some document came with a loss mask."""
+    later); masked: it says of each token whether it is trained."""
 
     folder: str
     rows: int
@@ -137,7 +137,7 @@ def _engine(job: Job) -> tuple[tokenizer.Engine | None, tokenizer.Ends | None, i
     if job.tokenizer is None:
         return None, None, np.iinfo(np.int32).max
     loaded, ends = load_tokenizer(job.tokenizer)
-    return tokenizer.HfEngine(loaded.backend, special_in_text=job.tokenizer.special_in_text), ends, loaded.vocab_size
+    return tokenizer.HfEngine(loaded, special_in_text=job.tokenizer.special_in_text), ends, loaded.vocab_size
 
 
 class _Counts:
@@ -208,11 +208,12 @@ def collect(batches: Iterable[Encoded], block_tokens: int) -> Iterator[Block]:
 
 
 def _cut(batch: Encoded, n: int) -> tuple[Encoded, Encoded]:
+    """The first n documents, and the rest."""
     at = batch.offsets[n]
-    mask = batch.mask
+    head, rest = (None, None) if batch.mask is None else (batch.mask[:at], batch.mask[at:])
     return (
-        Encoded(batch.ordinals[:n], batch.ids[:at], batch.offsets[: n + 1], None if mask is None else mask[:at], 0),
-        Encoded(batch.ordinals[n:], batch.ids[at:], batch.offsets[n:] - at, None if mask is None else mask[at:], 0),
+        Encoded(batch.ordinals[:n], batch.ids[:at], batch.offsets[: n + 1], head, batch.masked[:n], 0),
+        Encoded(batch.ordinals[n:], batch.ids[at:], batch.offsets[n:] - at, rest, batch.masked[n:], 0),
     )
 
 
@@ -225,8 +226,7 @@ def _block(parts: list[Encoded]) -> Block:
         offsets_of(np.concatenate([np.diff(part.offsets) for part in parts])),
         np.concatenate(masks) if has_mask else None,
     )
-    masked = np.concatenate([np.full(len(part.ordinals), part.mask is not None) for part in parts])
-    return Block(documents, masked)
+    return Block(documents, np.concatenate([part.masked for part in parts]))
 
 
 def plan_block(job: Job, block: Block, rng: np.random.Generator) -> tuple[Plan, Int32Array, Losses]:
@@ -262,7 +262,7 @@ def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> 
         split_documents=int((pieces > 1).sum()),
         max_token_id=int(block.documents.tokens.max(initial=-1)),
     )
-    return BlockReport(name, plan.rows, plan.tokens, bool(block.masked.any())), totals, losses
+    return BlockReport(name, plan.rows, plan.tokens, block.documents.trained is not None), totals, losses
 
 
 def write_block(source: Rows, plan: Plan, stops: Int32Array, folder: Path) -> None:

@@ -53,10 +53,9 @@ class BlockWriter:
 class BlockReader:
     """Reads a block's rows from the first on, `take` by `take`."""
 
-    def __init__(self, folder: Path, rows: int) -> None:
+    def __init__(self, folder: Path, *, masked: bool) -> None:
         self.folder = folder
-        self.rows = rows
-        self.masked = (folder / "trained.bin").exists()
+        self.masked = masked
         self._row = self._segment = self._token = 0
 
     def take(self, rows: int) -> Rows:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -58,9 +59,8 @@ class Tokenizer:
         return str(self.backend.decode(ids, skip_special_tokens=False))
 
 
-@cache
 def load(source: str) -> Tokenizer:
-    """Loads, once a process, a tokenizer.json, a folder that holds one, or a hub name.
+    """Loads a tokenizer.json, a folder that holds one, or a hub name; once a process, while the files stay as they are.
 
     Truncation and padding that a tokenizer.json may carry never take effect here.
     """
@@ -74,6 +74,12 @@ def load(source: str) -> Tokenizer:
             )
     elif not path.exists():
         path = _from_hub(source)
+    files = [path, *(path.parent / name for name in CONFIG_FILES)]
+    return _load(source, path, tuple(file.stat().st_mtime_ns if file.exists() else None for file in files))
+
+
+@cache
+def _load(source: str, path: Path, stamps: tuple[int | None, ...]) -> Tokenizer:  # noqa: ARG001  stamps are the cache's
     data = path.read_bytes()
     try:
         backend = tokenizers.Tokenizer.from_str(data.decode())
@@ -143,9 +149,23 @@ def _token_text(value: object) -> str | None:
 class HfEngine:
     """The reference engine: `encode_batch_fast`, with the library's own threads."""
 
-    def __init__(self, backend: tokenizers.Tokenizer, *, special_in_text: str = "parse") -> None:
-        self.backend = backend
-        self.backend.encode_special_tokens = special_in_text == "literal"
+    def __init__(self, tokenizer: Tokenizer, *, special_in_text: str = "parse") -> None:
+        self.backend = tokenizer.backend
+        if special_in_text == "literal":
+            self.backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())  # the loaded one is shared
+            self.backend.encode_special_tokens = True
+            self._check_literal(tokenizer.source)
+
+    def _check_literal(self, source: str) -> None:
+        """A model that has control tokens among its own pieces (Unigram) finds them in a text by itself."""
+        unknown = getattr(self.backend.model, "unk_token", None)
+        control = {i: t.content for i, t in self.backend.get_added_tokens_decoder().items() if t.special}
+        for i, text in control.items():
+            if text != unknown and i in self.backend.encode(text, add_special_tokens=False).ids:
+                raise TokenizerError(
+                    f"tokenizer {source}: its model itself makes {text!r} of that text, so --special-in-text literal "
+                    "cannot be done; leave it out"
+                )
 
     def encode(self, texts: Sequence[str]) -> tuple[Int32Array, Int64Array]:
         encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
@@ -236,11 +256,20 @@ def _names(tokenizer: Tokenizer, ids: tuple[int, ...]) -> str:
 
 def _post_processor_ends(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The ids that the post-processor puts around a text."""
-    probe = "a"
-    own = tokenizer.backend.encode(probe, add_special_tokens=False).ids
-    full = tokenizer.backend.encode(probe, add_special_tokens=True).ids
-    added = len(full) - len(own)
-    for before in range(added + 1):
-        if full[before : before + len(own)] == own and own:
-            return tuple(full[:before]), tuple(full[before + len(own) :])
+    for probe in _probes(tokenizer.backend):
+        try:
+            own = tokenizer.backend.encode(probe, add_special_tokens=False).ids
+            full = tokenizer.backend.encode(probe, add_special_tokens=True).ids
+        except Exception:  # a model without an unknown token refuses what it does not know
+            continue
+        for before in range(len(full) - len(own) + 1):
+            if own and full[before : before + len(own)] == own:
+                return tuple(full[:before]), tuple(full[before + len(own) :])
     raise TokenizerError(f"tokenizer {tokenizer.source}: its post-processor does more than add tokens around a text")
+
+
+def _probes(backend: tokenizers.Tokenizer) -> Iterator[str]:
+    """Texts of which the tokenizer surely knows one."""
+    yield from ("a", "0")
+    special = {token.content for token in backend.get_added_tokens_decoder().values()}
+    yield from islice((token for token in sorted(backend.get_vocab()) if token not in special), 1000)

@@ -60,6 +60,7 @@ def block_of(documents: Sequence[Document], first: int) -> Block:
             np.array(ids, np.int32),
             np.array([0, len(ids)]),
             None if mask is None else np.array(mask, np.bool_),
+            np.array([mask is not None]),
             0,
         )
         for ordinal, (ids, mask) in enumerate(documents, first)

@@ -38,7 +38,7 @@ def written(folder: Path, rows: Rows, pieces: list[int]) -> BlockReader:
         writer.write(rows.take(np.arange(start, stop)))
     writer.close()
     assert writer.rows == len(rows)
-    return BlockReader(folder, writer.rows)
+    return BlockReader(folder, masked=rows.trained is not None)
 
 
 def same(one: Rows, other: Rows) -> bool:

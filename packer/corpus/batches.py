@@ -25,13 +25,15 @@ Ids = tuple[Int32Array, BoolArray | None]  # one ready-made document: its ids (t
 @dataclass(frozen=True)
 class Tokens:
     """`count` records of which the `kept` are documents. kept: int64 (k,), positions among the records; ids: int32
-    (t,) flat; offsets: int64 (k+1,); mask: bool (t,) or None where no record has one."""
+    (t,) flat; offsets: int64 (k+1,); mask: bool (t,) or None where no record has one; masked: bool (k,), those that
+    have one."""
 
     count: int
     kept: Int64Array
     ids: Int32Array
     offsets: Int64Array
     mask: BoolArray | None
+    masked: BoolArray
 
 
 Block = list[str | None] | Tokens
@@ -45,7 +47,9 @@ def tokens_of(documents: list[Ids | None]) -> Tokens:
     mask = None
     if any(mask is not None for _, mask in kept):
         mask = np.concatenate([np.ones(len(ids), bool) if mask is None else mask for ids, mask in kept])
-    return Tokens(len(documents), positions, ids, offsets_of(np.array([len(ids) for ids, _ in kept], np.int64)), mask)
+    masked = np.array([mask is not None for _, mask in kept], np.bool_)
+    offsets = offsets_of(np.array([len(ids) for ids, _ in kept], np.int64))
+    return Tokens(len(documents), positions, ids, offsets, mask, masked)
 
 
 def first_of(block: Block, count: int) -> Block:
@@ -55,7 +59,8 @@ def first_of(block: Block, count: int) -> Block:
     kept = int(np.searchsorted(block.kept, count))
     end = block.offsets[kept]
     mask = None if block.mask is None else block.mask[:end]
-    return Tokens(min(count, block.count), block.kept[:kept], block.ids[:end], block.offsets[: kept + 1], mask)
+    offsets, masked = block.offsets[: kept + 1], block.masked[:kept]
+    return Tokens(min(count, block.count), block.kept[:kept], block.ids[:end], offsets, mask, masked)
 
 
 def bad_in(block: Block) -> int:
@@ -96,7 +101,7 @@ class Batcher:
         yield from self._close_tokens()
 
     def _add_tokens(self, block: Tokens) -> Iterator[TokenBatch]:
-        self._tokens.append(TokenBatch(block.kept + self.records, block.ids, block.offsets, block.mask))
+        self._tokens.append(TokenBatch(block.kept + self.records, block.ids, block.offsets, block.mask, block.masked))
         self.records += block.count
         ids = sum(len(batch.ids) for batch in self._tokens)
         if ids >= TOKEN_BATCH_IDS or sum(len(batch.ordinals) for batch in self._tokens) >= BATCH_DOCUMENTS:
@@ -123,4 +128,5 @@ def _join(batches: list[TokenBatch]) -> TokenBatch:
         np.concatenate([batch.ids for batch in batches]),
         offsets_of(np.concatenate([np.diff(batch.offsets) for batch in batches])),
         mask,
+        np.concatenate([batch.masked for batch in batches]),
     )

@@ -24,12 +24,14 @@ class TextBatch:
 @dataclass(frozen=True)
 class TokenBatch:
     """Ready-made documents. ordinals: int64 (n,); ids: int32 (t,) flat; offsets: int64 (n+1,), document i is
-    ids[offsets[i]:offsets[i+1]]; mask: bool (t,), the tokens to train on, or None where every record trains on all."""
+    ids[offsets[i]:offsets[i+1]]; mask: bool (t,), the tokens to train on, or None where every record trains on all;
+    masked: bool (n,), the documents that came with a mask."""
 
     ordinals: Int64Array
     ids: Int32Array
     offsets: Int64Array
     mask: BoolArray | None
+    masked: BoolArray
 
 
 @dataclass(frozen=True)

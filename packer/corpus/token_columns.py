@@ -93,7 +93,8 @@ def token_block(batch: pa.RecordBatch, field: str, mask_field: str | None, first
     for row in sorted(faults.reasons):
         reading.bad_at("row", first + row, faults.reasons[row])
     ids = ids.only(faults.good)
-    return Tokens(len(rows), rows[faults.good], ids.values.astype(np.int32), offsets_of(ids.sizes), mask)
+    masked = np.full(len(ids.sizes), mask is not None)
+    return Tokens(len(rows), rows[faults.good], ids.values.astype(np.int32), offsets_of(ids.sizes), mask, masked)
 
 
 def _check_whole(lists: _Lists, field: str, faults: _Faults) -> None:

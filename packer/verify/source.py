@@ -101,7 +101,7 @@ def _tokenizer(manifest: Manifest, source: str | None) -> tuple[tokenizer.Engine
         )
     literal = manifest.options["tokenizer"]["special_in_text"]
     ends = tokenizer.Ends(tuple(facts.prefix), tuple(facts.suffix), facts.summary)
-    return tokenizer.HfEngine(loaded.backend, special_in_text=literal), ends
+    return tokenizer.HfEngine(loaded, special_in_text=literal), ends
 
 
 def _compare(documents: _Documents, batch: Encoded, first_doc: int) -> int:
