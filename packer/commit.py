@@ -9,7 +9,6 @@ OUT/manifest.json        renamed last: now there is a data set
 from __future__ import annotations
 
 import contextlib
-import re
 import shutil
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from packer.staging import sync
 
 TEMPORARY = ".tmp"
 MARK = "written-by-packer"  # proves that a left-over OUT/.tmp is ours to delete
-SHARD = re.compile(r".+-\d{5,}-of-\d{5,}\.(parquet|arrow)")
+REPLACED = "replaced.json"  # the manifest of what --overwrite replaces
 
 
 class Output:
@@ -63,7 +62,9 @@ class Output:
         hidden.write_text(text, encoding="utf-8")
         sync(hidden)
         sync(self.folder / manifest.DATA)
-        (self.out / manifest.FILE).unlink(missing_ok=True)
+        old = self.out / manifest.FILE
+        if old.exists():
+            old.rename(self.folder / REPLACED)
         data = self.out / manifest.DATA
         if data.exists():
             data.rename(self.folder / "replaced")
@@ -88,18 +89,17 @@ def _foreign(out: Path) -> str | None:
         if path.name not in known:
             return path.name
     temporary = out / TEMPORARY
-    if temporary.exists() and not (temporary / MARK).exists():
+    if temporary.exists() and any(temporary.iterdir()) and not (temporary / MARK).exists():
         return TEMPORARY
-    if (out / manifest.FILE).exists():
-        try:
-            manifest.load(out)
-        except DatasetError:
-            return manifest.FILE
+    shards: set[str] = set()
+    for path in (out / manifest.FILE, temporary / manifest.FILE, temporary / REPLACED):
+        if path.exists():
+            try:
+                shards |= {shard.path for shard in manifest.load_file(path).shards}
+            except DatasetError:
+                return str(path.relative_to(out))
     data = out / manifest.DATA
-    if data.exists():
-        if not data.is_dir():
-            return manifest.DATA
-        for path in sorted(data.iterdir()):
-            if not SHARD.fullmatch(path.name):
-                return f"{manifest.DATA}/{path.name}"
-    return None
+    if not data.exists():
+        return None
+    names = [f"{manifest.DATA}/{path.name}" for path in sorted(data.iterdir())] if data.is_dir() else [manifest.DATA]
+    return next((name for name in names if name not in shards), None)

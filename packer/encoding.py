@@ -36,7 +36,9 @@ class Encoded:
 
 def encode(batches: Iterable[TextBatch | TokenBatch], engine: Engine | None, ends: Ends | None) -> Iterator[Encoded]:
     """Tokenizes texts; ready-made ids pass untouched. Without an engine a text is a UsageError."""
-    return ordered_ahead(lambda batch: _encode(batch, engine, ends), batches, threads=THREADS, ahead=THREADS + 1)
+    return ordered_ahead(
+        lambda batch: _encode(batch, engine, ends), batches, threads=THREADS, ahead=THREADS + 1, wait=False
+    )
 
 
 def _encode(batch: TextBatch | TokenBatch, engine: Engine | None, ends: Ends | None) -> Encoded:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -138,8 +139,11 @@ def write_shards(
         name = shard_name(output.split, index, len(shard_groups), FORMATS[output.file_format])
         with ShardWriter(data / name, schema, output.file_format, output.compression) as writer:
             write = partial(_write_group, writer, layout=layout, schema=schema)
-            for written in ordered_ahead(write, islice(groups, len(sizes)), threads=1, ahead=QUEUE):
-                totals += written
+            # Closed before the writer is, however this ends: the thread must not write to a closed file.
+            with closing(
+                ordered_ahead(write, islice(groups, len(sizes)), threads=1, ahead=QUEUE, wait=True)
+            ) as written:
+                totals = sum(written, totals)
         shards.append(writer.result(f"{DATA}/{name}"))
     return shards, totals
 

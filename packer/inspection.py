@@ -133,7 +133,7 @@ def totals_lines(out: Path, manifest: Manifest) -> list[str]:
     totals, layout = manifest.totals, manifest.layout
     size = sum(shard.bytes for shard in manifest.shards)
     return [
-        f"{out}: {totals.rows:,} rows of at most {manifest.max_length:,} tokens, by {manifest.options['strategy']}, "
+        f"{out}: {totals.rows:,} rows of at most {manifest.max_length:,} tokens, by {manifest.options.strategy}, "
         f"{manifest.efficiency:.2%} full",
         f"  {totals.placed_tokens:,} tokens in {totals.segments:,} segments of {totals.placed_documents:,} documents "
         f"({totals.split_documents:,} cut); {manifest.losses.tokens:,} tokens lost",

@@ -6,9 +6,10 @@ It holds only what determines the data, never a fact of the run (time, machine, 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from packer.errors import DatasetError
 from packer.packing.overlong import Losses
@@ -75,6 +76,24 @@ class Totals:
 
 
 @dataclass(frozen=True)
+class Options:
+    """The options that determine the data and have no place of their own. read: `packer.corpus.ReadOptions` by name."""
+
+    read: dict[str, Any]
+    bos: bool | None
+    eos: bool | None
+    eos_token: str | None
+    special_in_text: str | None
+    strategy: str
+    overlong: str | None
+    min_tokens: int
+    max_segments: int | None
+    order: str
+    block_tokens: int
+    rows_per_shard: int | None
+
+
+@dataclass(frozen=True)
 class Manifest:
     split: str
     file_format: str
@@ -82,7 +101,7 @@ class Manifest:
     layout: Layout
     max_length: int
     seed: int
-    options: dict[str, Any]
+    options: Options
     versions: dict[str, str]
     tokenizer: TokenizerFacts | None
     inputs: list[InputFile]
@@ -105,12 +124,15 @@ class Manifest:
 def load(out: Path) -> Manifest:
     """Reads and checks OUT/manifest.json."""
     path = out / FILE
+    if not path.exists():
+        raise DatasetError(f"{out} is no packer data set: it has no {FILE} (it is written last, when a run ends)")
+    return load_file(path)
+
+
+def load_file(path: Path) -> Manifest:
+    """Reads a manifest; DatasetError where it is not one, or a value in it is not of its type."""
     try:
         body = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise DatasetError(
-            f"{out} is no packer data set: it has no {FILE} (it is written last, when a run ends)"
-        ) from None
     except (OSError, ValueError) as error:
         raise DatasetError(f"{path} cannot be read: {error}") from error
     if not isinstance(body, dict) or body.get("format") != FORMAT_NAME:
@@ -120,30 +142,33 @@ def load(out: Path) -> Manifest:
             f"{path} has format version {body.get('format_version')}; this packer reads version {FORMAT_VERSION}"
         )
     try:
-        return _from_body(body)
-    except (TypeError, KeyError, AttributeError) as error:
+        manifest: Manifest = _typed(Manifest, body, "")
+    except ValueError as error:
         raise DatasetError(f"{path} is damaged: {error}") from error
-
-
-def _from_body(body: dict[str, Any]) -> Manifest:
-    tokenizer = body["tokenizer"]
-    manifest = Manifest(
-        **{
-            **body,
-            "layout": Layout(**body["layout"]),
-            "tokenizer": None if tokenizer is None else TokenizerFacts(**tokenizer),
-            "inputs": [InputFile(**item) for item in body["inputs"]],
-            "totals": Totals(**body["totals"]),
-            "losses": Losses(**body["losses"]),
-            "skipped_records": [SkippedRecord(**item) for item in body["skipped_records"]],
-            "shards": [ShardFile(**item) for item in body["shards"]],
-        }
-    )
     for shard in manifest.shards:
-        path = PurePosixPath(shard.path)
-        if path.is_absolute() or ".." in path.parts:
-            raise DatasetError(f"{FILE}: shard path {shard.path!r} leaves the data set")
+        parts = PurePosixPath(shard.path)
+        if parts.is_absolute() or ".." in parts.parts:
+            raise DatasetError(f"{path}: shard path {shard.path!r} leaves the data set")
     return manifest
+
+
+def _typed(kind: Any, value: Any, where: str) -> Any:
+    """The value as its annotated type says: dataclasses are built from objects. Raises ValueError naming the place."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = get_type_hints(kind)
+        if not isinstance(value, dict) or value.keys() != hints.keys():
+            raise ValueError(f"{where or 'it'} does not have the keys {', '.join(hints)}")
+        return kind(**{name: _typed(hint, value[name], f"{where}.{name}".lstrip(".")) for name, hint in hints.items()})
+    if origin is list and isinstance(value, list):
+        return [_typed(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
+    if origin is dict and isinstance(value, dict):
+        return {key: _typed(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
+    if origin is UnionType:
+        return None if value is None else _typed(arguments[0], value, where)
+    if kind is Any or (origin is Literal and value in arguments) or type(value) is kind:
+        return value
+    raise ValueError(f"{where} is {value!r}, not {getattr(kind, '__name__', kind)}")
 
 
 def shard_name(split: str, index: int, count: int, extension: str) -> str:

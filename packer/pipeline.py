@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy
 import pyarrow
@@ -22,9 +21,9 @@ from packer import __version__, corpus, finish, metrics, stage
 from packer.commit import Output
 from packer.corpus import Partition
 from packer.corpus.documents import KEPT_REASONS
-from packer.errors import InputError
+from packer.errors import InputError, UsageError
 from packer.executors.local import ordered_map
-from packer.manifest import InputFile, Manifest, SkippedRecord, TokenizerFacts, Totals
+from packer.manifest import InputFile, Manifest, Options, SkippedRecord, TokenizerFacts, Totals
 from packer.packing.overlong import Losses
 from packer.schema import Layout
 from packer.shards import arrow_schema
@@ -113,6 +112,11 @@ def _finish(
         blocks, split = finish.cut_streams(blocks, job.max_length, job.seed, shuffle=job.order == "shuffle")
         totals = replace(totals, split_documents=split)
     layout = replace(layout, masked=any(block.masked for report in reports for block in report.blocks))
+    if job.is_stream and job.overlong is None and layout.masked and layout.boundaries == "row":
+        raise UsageError(
+            "--strategy wrapped --boundaries row on records with a loss mask needs --overlong split or truncate: "
+            "otherwise the rows do not say where a segment ends"
+        )
     described = {"max_length": str(job.max_length), "tokenizer": facts.fingerprint if facts else "none"}
     schema = arrow_schema(layout, described)
     shards, written = finish.write_shards(folder, blocks, layout, output, schema, job.seed, job.order)
@@ -164,13 +168,22 @@ def _nothing(totals: Totals, losses: Losses) -> str:
     )
 
 
-def _options(job: Job, output: finish.Output) -> dict[str, Any]:
-    """Every option that determines the data and has no place of its own in the manifest."""
-    options = asdict(job)
-    del options["max_length"], options["seed"]
-    if options["tokenizer"]:
-        del options["tokenizer"]["source"]
-    return options | {"rows_per_shard": output.rows_per_shard}
+def _options(job: Job, output: finish.Output) -> Options:
+    ends = job.tokenizer
+    return Options(
+        read=asdict(job.read),
+        bos=ends.bos if ends else None,
+        eos=ends.eos if ends else None,
+        eos_token=ends.eos_token if ends else None,
+        special_in_text=ends.special_in_text if ends else None,
+        strategy=job.strategy,
+        overlong=job.overlong,
+        min_tokens=job.min_tokens,
+        max_segments=job.max_segments,
+        order=job.order,
+        block_tokens=job.block_tokens,
+        rows_per_shard=output.rows_per_shard,
+    )
 
 
 def _versions() -> dict[str, str]:

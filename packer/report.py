@@ -29,7 +29,7 @@ def data_lines(result: Result) -> list[tuple[str, str]]:
     cut = counted(totals.split_documents, "document")
     lines = [
         ("documents", f"{totals.documents:,} with {_tokens(totals.tokens)}{_left_out_records(manifest)}"),
-        ("rows", f"{totals.rows:,} of at most {manifest.max_length:,} tokens, by {manifest.options['strategy']}"),
+        ("rows", f"{totals.rows:,} of at most {manifest.max_length:,} tokens, by {manifest.options.strategy}"),
         ("full", f"{manifest.efficiency:.2%}, {_above_bound(manifest)}"),
         (
             "segments",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -12,11 +12,12 @@ Result = TypeVar("Result")
 
 
 def ordered_ahead(
-    function: Callable[[Item], Result], items: Iterable[Item], *, threads: int, ahead: int
-) -> Iterator[Result]:
+    function: Callable[[Item], Result], items: Iterable[Item], *, threads: int, ahead: int, wait: bool
+) -> Generator[Result, None, None]:
     """function(item) for each item, in order, with at most `ahead` items taken but not yet given back.
 
-    Items are made by the caller's thread, between results. An error ends it without waiting for what is still running.
+    Items are made by the caller's thread, between results. When it ends early (an error, or `close`), `wait` says
+    whether what is still running is waited for: so it must be where that uses what the caller is about to close.
     """
     pending: deque[Future[Result]] = deque()
     pool = ThreadPoolExecutor(threads)
@@ -28,4 +29,4 @@ def ordered_ahead(
         while pending:
             yield pending.popleft().result()
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        pool.shutdown(wait=wait, cancel_futures=True)

@@ -390,7 +390,7 @@ def test_interrupted_run(tmp_path: Path, source: Path, large: Path, state: str, 
     printed, errors = process.communicate(timeout=20)
     assert process.returncode == 130
     assert printed == ""
-    assert errors.strip() == "packer: interrupted; nothing was left behind"
+    assert errors.strip() == "packer: interrupted"
     assert time.monotonic() - began < 10
     assert listing(tmp_path) == before
     assert state == "absent" or verify(out, [str(source)])
@@ -410,5 +410,5 @@ def test_interrupted_while_it_writes_shards(tmp_path: Path, delay: float) -> Non
     process.send_signal(signal.SIGINT)
     printed, errors = process.communicate(timeout=20)
     assert (process.returncode, printed) == (130, "")
-    assert errors.strip() == "packer: interrupted; nothing was left behind"
+    assert errors.strip() == "packer: interrupted"
     assert [path.name for path in tmp_path.iterdir()] == ["docs.jsonl"]

@@ -381,7 +381,9 @@ class TestOrderedAhead:
                 second.set()
             return item, second.wait(20)
 
-        assert list(ordered_ahead(work, range(6), threads=2, ahead=2)) == [(item, True) for item in range(6)]
+        assert list(ordered_ahead(work, range(6), threads=2, ahead=2, wait=False)) == [
+            (item, True) for item in range(6)
+        ]
 
     @pytest.mark.parametrize("ahead", [1, 2, 5])
     def test_takes_no_more_than_it_may(self, ahead: int) -> None:
@@ -393,7 +395,9 @@ class TestOrderedAhead:
                 taken += 1
                 yield item
 
-        for given_back, result in enumerate(ordered_ahead(lambda item: -item, items(), threads=2, ahead=ahead)):
+        for given_back, result in enumerate(
+            ordered_ahead(lambda item: -item, items(), threads=2, ahead=ahead, wait=False)
+        ):
             assert result == -given_back
             assert taken - given_back <= ahead
         assert taken == 20
@@ -404,7 +408,7 @@ class TestOrderedAhead:
             raise ZeroDivisionError("the reader broke")
 
         with pytest.raises(ZeroDivisionError, match="the reader broke"):
-            list(ordered_ahead(lambda item: item, items(), threads=2, ahead=3))
+            list(ordered_ahead(lambda item: item, items(), threads=2, ahead=3, wait=False))
 
     def test_error_waits_for_nothing(self) -> None:
         release = threading.Event()
@@ -418,7 +422,7 @@ class TestOrderedAhead:
 
         try:
             with pytest.raises(ZeroDivisionError, match="broke"):
-                list(ordered_ahead(work, range(9), threads=2, ahead=3))
+                list(ordered_ahead(work, range(9), threads=2, ahead=3, wait=False))
             assert ended == []
         finally:
             release.set()

@@ -6,8 +6,11 @@ Importing this loads nothing heavy, and neither does `--help`: what does the wor
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
+from types import FrameType
 
 import click
 
@@ -18,7 +21,11 @@ from packer.cli.pack import pack
 from packer.cli.verify import verify
 from packer.errors import PackerError
 
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
+
+
+class Interrupted(BaseException):
+    """SIGINT or SIGTERM: passes through everything, cleaning up on its way, and ends the process with its code."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -34,18 +41,28 @@ for command in (pack, verify, inspect):
 def main(args: Sequence[str] | None = None) -> None:
     """Entry point and the one error boundary: a known failure is one line on stderr and an exit code."""
     arguments = list(sys.argv[1:] if args is None else args)
+    for number, exit_code in ((signal.SIGINT, INTERRUPTED), (signal.SIGTERM, TERMINATED)):
+        signal.signal(number, partial(_interrupt, exit_code))
     try:
         code = cli.main(arguments, prog_name="packer", standalone_mode=False)
-    except (click.Abort, KeyboardInterrupt):
-        _say("interrupted; nothing was left behind")
+    except Interrupted as interrupted:
+        _say("interrupted")
         sys.stderr.flush()
-        os._exit(INTERRUPTED)  # at once: a thread may be deep in a tokenizer call
+        os._exit(interrupted.args[0])  # at once: a thread may be deep in a tokenizer call
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        sys.exit(error.exit_code)
     except Exception as error:
         if "--debug" in arguments:
             raise
         _say(*_described(error))
         sys.exit(_exit_code(error))
     sys.exit(code or 0)
+
+
+def _interrupt(exit_code: int, number: int, _: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # cleaning up is not to be interrupted
+    raise Interrupted(exit_code)
 
 
 def _described(error: Exception) -> tuple[str, ...]:

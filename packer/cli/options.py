@@ -47,7 +47,10 @@ def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise click.UsageError(f"--config {path}: {error}", ctx) from error
-    values = content.get(str(ctx.info_name), content)
+    own = content.pop(str(ctx.info_name), {})
+    if not isinstance(own, dict):
+        raise click.UsageError(f"--config {path}: {ctx.info_name} must be a table, [{ctx.info_name}]", ctx)
+    values = {key: value for key, value in content.items() if not isinstance(value, dict)} | own
     names = {
         name.lstrip("-"): p.name for p in ctx.command.params for name in (*p.opts, *p.secondary_opts, p.name or "")
     }

@@ -74,6 +74,8 @@ def pack(inputs: tuple[str, ...], tokenizer: str | None, out: Path, **values: An
 
     report_file, quiet = values.pop("report"), values.pop("quiet")
     _settle(values)
+    if report_file and (out.absolute() in report_file.absolute().parents or not report_file.parent.is_dir()):
+        raise click.UsageError(f"--report {report_file}: must be in a folder that exists, and not in OUT")
     layout = Layout(**{name: values.pop(name) for name in ("labels", "boundaries", "positions", "columns")})
     compression = values.pop("compression") or ("zstd" if values["file_format"] == "parquet" else "none")
     output = Output(

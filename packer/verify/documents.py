@@ -16,7 +16,7 @@ from packer.errors import DatasetError
 from packer.manifest import Manifest, Totals
 from packer.plan import BoolArray
 from packer.schema import IGNORE_INDEX
-from packer.verify.rows import Group, groups
+from packer.verify.rows import Found, Group, groups
 
 DOCUMENTS = 8 << 20  # looked at together; about 40 bytes a segment
 
@@ -48,12 +48,12 @@ class Documents:
         return Documents(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))
 
 
-def check(out: Path, manifest: Manifest, found: Totals, *, at_once: int = DOCUMENTS) -> None:
+def check(out: Path, manifest: Manifest, found: Found, *, at_once: int = DOCUMENTS) -> None:
     """found: what the rows add up to, from `packer.verify.rows`."""
     documents = Documents()
-    for first in range(0, manifest.totals.records, at_once):
+    for first in range(0, found.last_doc + 1, at_once):
         documents += _check_range(out, manifest, first, first + at_once)
-    _check_totals(manifest, found, documents)
+    _check_totals(manifest, found.totals, documents)
 
 
 def _check_range(out: Path, manifest: Manifest, first: int, stop: int) -> Documents:
@@ -83,10 +83,12 @@ def _check_range(out: Path, manifest: Manifest, first: int, stop: int) -> Docume
     goes_on = np.flatnonzero(~closes)
     wrong = np.zeros(len(segments), np.bool_)
     wrong[goes_on] = segments["next"][goes_on] != segments["first"][goes_on + 1]
-    wrong &= ~segments["inner"] | (manifest.layout.boundaries == "document")
+    alone = ~segments["inner"] | (manifest.layout.boundaries == "document")  # what follows is not the row's next token
     if manifest.layout.masked:
         wrong &= segments["next"] != IGNORE_INDEX
-    _raise_first(manifest, segments, wrong, "next_tokens is not the token with which document {doc} goes on")
+    _raise_first(manifest, segments, wrong & alone, "next_tokens is not the token with which document {doc} goes on")
+    beyond = closes & alone & (segments["next"] != IGNORE_INDEX)
+    _raise_first(manifest, segments, beyond, "next_tokens goes on after the end of what is kept of document {doc}")
     kept, whole = (stop_at - start)[closes], segments["doc_length"][closes]
     return Documents(
         placed=int(closes.sum()),
@@ -123,7 +125,7 @@ def _kept(manifest: Manifest, segments: NDArray[np.void]) -> tuple[NDArray[np.in
     With loss masks and no policy named, only documents that have a mask are truncated: what the rows hold tells.
     """
     length = segments["doc_length"].astype(np.int64)
-    policy = manifest.options["overlong"]
+    policy = manifest.options.overlong
     room = manifest.max_length
     start, stop = np.zeros_like(length), length
     if policy == "truncate-left":
@@ -158,6 +160,7 @@ def _check_totals(manifest: Manifest, found: Totals, documents: Documents) -> No
         ("records", totals.records, totals.documents + totals.skipped + totals.empty),
         ("records of the inputs", sum(file.documents for file in manifest.inputs), totals.records),
         ("tokens of the inputs", sum(file.tokens for file in manifest.inputs), totals.tokens),
+        *((("max_token_id", totals.max_token_id, found.max_token_id),) if not losses.tokens else ()),
         ("lower_bound", manifest.lower_bound, metrics.lower_bound(found.placed_tokens, manifest.max_length)),
         ("efficiency", manifest.efficiency, metrics.efficiency(found.placed_tokens, found.rows, manifest.max_length)),
         ("packing_factor", manifest.packing_factor, found.segments / max(found.rows, 1)),

@@ -68,10 +68,14 @@ class Group:
 
     @cached_property
     def segment_lengths(self) -> Int64Array:
-        """Tokens of each segment. In a row that is one sequence, all but the last run to their document's end."""
+        """Tokens of each segment. In a row that is one sequence, all but the last run to their document's end, which
+        truncation may have brought forward."""
         if self.manifest.layout.boundaries == "document":
             return self.sequence_lengths
-        lengths = self.flat["doc_lengths"] - self.flat["doc_starts"]
+        ends = self.flat["doc_lengths"]
+        if self.manifest.options.overlong == "truncate":
+            ends = np.minimum(ends, self.manifest.max_length)
+        lengths = ends - self.flat["doc_starts"]
         last = self.at["doc_ids"][1:] - 1
         lengths[last] = 0
         lengths[last] = self.counts("input_ids") - np.add.reduceat(lengths, self.at["doc_ids"][:-1])
@@ -266,9 +270,18 @@ VALUES: dict[str, Rule] = {
 }
 
 
-def check(out: Path, manifest: Manifest) -> Totals:
-    """Applies every rule to every row; returns what the rows add up to."""
+@dataclass(frozen=True)
+class Found:
+    """What the rows add up to, and the highest document ordinal in them."""
+
+    totals: Totals
+    last_doc: int
+
+
+def check(out: Path, manifest: Manifest) -> Found:
+    """Applies every rule to every row."""
     totals = Totals()
+    last_doc = -1
     for shard in manifest.shards:
         rows = tokens = 0
         for group in groups(out, manifest, shard.path):
@@ -276,6 +289,7 @@ def check(out: Path, manifest: Manifest) -> Totals:
                 for rule, broken in rules.items():
                     _raise_first(group, rule, broken(group))
             totals += _totals(group)
+            last_doc = max(last_doc, int(group.flat["doc_ids"].max()))
             rows += group.rows
             tokens += len(group.flat["input_ids"])
         if (rows, tokens) != (shard.rows, shard.tokens):
@@ -283,7 +297,7 @@ def check(out: Path, manifest: Manifest) -> Totals:
                 f"{shard.path}: totals: {rows} rows and {tokens} tokens, "
                 f"the manifest says {shard.rows} and {shard.tokens}"
             )
-    return totals
+    return Found(totals, last_doc)
 
 
 def groups(out: Path, manifest: Manifest, shard: str) -> Iterator[Group]:
@@ -298,15 +312,24 @@ def groups(out: Path, manifest: Manifest, shard: str) -> Iterator[Group]:
 def _group(batch: pa.RecordBatch, shard: str, first_row: int, manifest: Manifest) -> Group:
     flat, at, scalar = {}, {}, {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if column.null_count:
-            raise DatasetError(f"{shard}, row {first_row}: columns: {name} has a null")
-        if pa.types.is_list(column.type):
+        is_list = pa.types.is_list(column.type)
+        null = _first_null(column)
+        if null is None and is_list:
             offsets = column.offsets.to_numpy().astype(np.int64)
-            flat[name] = column.values.to_numpy().astype(np.int64)[offsets[0] : offsets[-1]]
+            inner = _first_null(column.flatten())
+            null = None if inner is None else int(np.searchsorted(offsets - offsets[0], inner, side="right")) - 1
+        if null is not None:
+            raise DatasetError(f"{shard}, row {first_row + null}: columns: {name} has a null")
+        if is_list:
+            flat[name] = column.flatten().to_numpy().astype(np.int64)
             at[name] = offsets - offsets[0]
         else:
             scalar[name] = column.to_numpy().astype(np.int64)
     return Group(shard, first_row, flat, at, scalar, manifest)
+
+
+def _first_null(values: pa.Array) -> int | None:
+    return int(np.argmax(values.is_null().to_numpy(zero_copy_only=False))) if values.null_count else None
 
 
 def _raise_first(group: Group, rule: str, broken: BoolArray) -> None:

@@ -18,7 +18,7 @@ from packer import corpus, tokenizer
 from packer.corpus import PartitionReader, ReadOptions
 from packer.encoding import Encoded, encode
 from packer.errors import DatasetError, UsageError
-from packer.manifest import Manifest
+from packer.manifest import Manifest, Totals
 from packer.plan import Int64Array, runs
 from packer.schema import IGNORE_INDEX
 from packer.verify.rows import Group, groups
@@ -67,21 +67,29 @@ class _Documents:
 def check(out: Path, manifest: Manifest, inputs: Sequence[str], tokenizer_source: str | None) -> int:
     """Returns how many tokens were compared. Raises DatasetError at the first that differs."""
     engine, ends = _tokenizer(manifest, tokenizer_source)
-    options = ReadOptions(**manifest.options["read"])
-    found = corpus.find_sources(inputs, options, out=str(out))
-    compared = records = 0
+    try:
+        options = ReadOptions(**manifest.options.read)
+    except TypeError as error:
+        raise DatasetError(f"manifest.json: options.read is damaged: {error}") from None
+    sources = corpus.find_sources(inputs, options, out=str(out)).sources
+    compared = 0
+    seen = Totals()
     with tempfile.TemporaryDirectory(prefix="packer-verify-") as folder:
         documents = _Documents(Path(folder), out, manifest)
-        for partition in corpus.partition(found.sources, options):
-            left = None if options.limit is None else options.limit - records
+        for partition in corpus.partition(sources, options):
+            left = None if options.limit is None else options.limit - seen.records
             if left == 0:
                 break
             reader = PartitionReader(partition, replace(options, limit=left))
+            counts = Totals()
             for batch in encode(reader, engine, ends):
-                compared += _compare(documents, batch, records)
-            records += sum(reader.tally.records)
-    if records != manifest.totals.records:
-        raise DatasetError(f"INPUT holds {records} records, but the data set was made from {manifest.totals.records}")
+                compared += _compare(documents, batch, seen.records)
+                counts += Totals(documents=len(batch.ordinals), tokens=len(batch.ids), empty=batch.empty)
+            seen += replace(counts, records=sum(reader.tally.records), skipped=reader.tally.skipped)
+    for name in ("records", "documents", "tokens", "skipped", "empty"):
+        found, expected = getattr(seen, name), getattr(manifest.totals, name)
+        if found != expected:
+            raise DatasetError(f"INPUT has {found} {name}, but the data set was made from {expected}")
     if compared != manifest.totals.placed_tokens:
         raise DatasetError(f"only {compared} of {manifest.totals.placed_tokens} tokens in the rows are in INPUT")
     return compared
@@ -99,7 +107,7 @@ def _tokenizer(manifest: Manifest, source: str | None) -> tuple[tokenizer.Engine
             f"tokenizer {loaded.source} is not the one the data set was made with: its tokenizer.json has sha256 "
             f"{loaded.fingerprint[:12]}..., not {facts.fingerprint[:12]}..."
         )
-    literal = manifest.options["tokenizer"]["special_in_text"]
+    literal = manifest.options.special_in_text or "parse"
     ends = tokenizer.Ends(tuple(facts.prefix), tuple(facts.suffix), facts.summary)
     return tokenizer.HfEngine(loaded, special_in_text=literal), ends
 
