@@ -10,7 +10,7 @@ PYTEST := $(DEV)/bin/python -m pytest
 demo: $(DEMO)/ready
 	$(DEMO)/bin/packer pack sample_data/articles.jsonl --tokenizer sample_data/tokenizer --max-length 1024 --out demo --overwrite
 	$(DEMO)/bin/packer verify demo sample_data/articles.jsonl
-	$(DEMO)/bin/packer inspect demo --row 4 --decode
+	$(DEMO)/bin/packer inspect demo --row 19 --decode
 
 test: $(DEV)/ready
 	$(PYTEST) -n 2 -m "not slow"

@@ -1,6 +1,6 @@
 """A partition's documents as token ids: reading, tokenizing and adding BOS and EOS, a few batches ahead.
 
-The tokenizer's threads use every core inside one call, but idle while ids are copied out and texts are read. Two
+The tokenizer's threads use every core inside one call, but idle while ids are copied out and texts are read. A few
 calls in flight fill those gaps; results keep the input's order.
 """
 
@@ -17,7 +17,7 @@ from packer.plan import BoolArray, Int32Array, Int64Array, offsets_of
 from packer.threads import ordered_ahead
 from packer.tokenizer import Ends, Engine
 
-THREADS = 2
+THREADS = 3
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,7 @@ class Encoded:
 
 def encode(batches: Iterable[TextBatch | TokenBatch], engine: Engine | None, ends: Ends | None) -> Iterator[Encoded]:
     """Tokenizes texts; ready-made ids pass untouched. Without an engine a text is a UsageError."""
-    return ordered_ahead(
-        lambda batch: _encode(batch, engine, ends), batches, threads=THREADS, ahead=THREADS + 1, wait=False
-    )
+    return ordered_ahead(lambda batch: _encode(batch, engine, ends), batches, threads=THREADS, ahead=THREADS + 1)
 
 
 def _encode(batch: TextBatch | TokenBatch, engine: Engine | None, ends: Ends | None) -> Encoded:

@@ -6,12 +6,12 @@ staged blocks ─▶ (wrapped: cut the one stream over all blocks) ─▶ merge 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import islice
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ import pyarrow as pa
 from packer.interleave import Stream, generator, in_order, shuffled
 from packer.manifest import DATA, Totals, shard_name
 from packer.packing.wrapped import cut_stream
-from packer.plan import offsets_of
+from packer.plan import Int64Array, offsets_of
 from packer.rows import Rows, columns, concatenate
 from packer.schema import FORMATS, Layout
 from packer.shards import ShardFile, ShardWriter, record_batch
@@ -30,7 +30,7 @@ from packer.threads import ordered_ahead
 GROUP_TOKENS = 500_000  # a row group: small enough to shuffle and to read at once, large enough to compress
 SHARD_TOKENS = 64 << 20  # about 140 MB of Parquet
 HEAD_ROWS = 64  # documents read at a time to complete a row that runs over a block's end
-QUEUE = 2  # row groups that wait for the writer
+FEW_SHARDS, FEW_TOKENS = 8, 1 << 20  # a small set has so many shards, if each then has as many tokens
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def cut_streams(
     starts = offsets_of(np.array([block.tokens for block in blocks], np.int64)).tolist()
     for i, block in enumerate(blocks):
         begin = -starts[i] % max_length
-        source = block.reader().take(block.rows)
+        source = block.reader().read(0, block.rows)
         places = starts[i] + source.row_offsets
         split += int((places[:-1] // max_length != (places[1:] - 1) // max_length).sum())
         if begin < block.tokens:
@@ -106,13 +106,22 @@ def cut_streams(
 def _head(blocks: Sequence[StagedBlock], first_doc: int, tokens: int) -> Iterator[Rows]:
     """The first documents of the blocks that follow, until they hold so many tokens. Ordinals as from `first_doc`."""
     for block in blocks:
-        reader, left = block.reader(), block.rows
-        while tokens > 0 and left:
-            rows = reader.take(min(HEAD_ROWS, left))
+        for start in range(0, block.rows, HEAD_ROWS):
+            if tokens <= 0:
+                return
+            rows = block.reader().read(start, min(HEAD_ROWS, block.rows - start))
             rows.segments["doc"] += block.first_doc - first_doc
             yield rows
             tokens -= len(rows.tokens)
-            left -= len(rows)
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """One shard: rows starts[i] to starts[i] + counts[i] of block i, in the order that its own random stream gives."""
+
+    index: int
+    starts: Int64Array
+    counts: Int64Array
 
 
 def write_shards(
@@ -129,23 +138,30 @@ def write_shards(
     data.mkdir()
     rows = sum(block.rows for block in blocks)
     tokens = sum(block.tokens for block in blocks)
-    per_shard = output.rows_per_shard or math.ceil(rows / max(1, round(tokens / SHARD_TOKENS)))
+    sizes = _parts(rows, output.rows_per_shard or math.ceil(rows / _shard_count(rows, tokens)))
     per_group = max(1, GROUP_TOKENS * rows // tokens)
-    shard_groups = [_parts(n, per_group) for n in _parts(rows, per_shard)]
-    groups = _merged(blocks, [n for part in shard_groups for n in part], seed, order)
-    shards: list[ShardFile] = []
-    totals = Totals()
-    for index, sizes in enumerate(shard_groups):
-        name = shard_name(output.split, index, len(shard_groups), FORMATS[output.file_format])
+    stop = Event()
+
+    def write(task: ShardTask) -> tuple[ShardFile, Totals]:
+        name = shard_name(output.split, task.index, len(sizes), FORMATS[output.file_format])
+        totals = Totals()
         with ShardWriter(data / name, schema, output.file_format, output.compression) as writer:
-            write = partial(_write_group, writer, layout=layout, schema=schema)
-            # Closed before the writer is, however this ends: the thread must not write to a closed file.
-            with closing(
-                ordered_ahead(write, islice(groups, len(sizes)), threads=1, ahead=QUEUE, wait=True)
-            ) as written:
-                totals = sum(written, totals)
-        shards.append(writer.result(f"{DATA}/{name}"))
-    return shards, totals
+            for group in _groups(blocks, task, per_group, seed, order):
+                totals += _write_group(writer, group, layout, schema)
+                if stop.is_set():
+                    break
+        return writer.result(f"{DATA}/{name}"), totals
+
+    threads = min(len(sizes), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    tasks = _tasks(blocks, sizes, seed, order)
+    with closing(ordered_ahead(write, tasks, threads=threads, ahead=threads + 1, abort=stop.set)) as written:
+        results = list(written)
+    return [shard for shard, _ in results], sum((totals for _, totals in results), Totals())
+
+
+def _shard_count(rows: int, tokens: int) -> int:
+    """Shards of about SHARD_TOKENS; of a small set a few, so that several readers find work."""
+    return min(rows, max(1, round(tokens / SHARD_TOKENS), min(FEW_SHARDS, tokens // FEW_TOKENS)))
 
 
 def _parts(total: int, size: int) -> list[int]:
@@ -153,18 +169,32 @@ def _parts(total: int, size: int) -> list[int]:
     return [min(size, total - start) for start in range(0, total, size)]
 
 
-def _merged(blocks: Sequence[StagedBlock], sizes: Sequence[int], seed: int, order: str) -> Iterator[Rows]:
-    """Row groups of the final order, with ordinals counted over the whole input."""
-    counts = [block.rows for block in blocks]
-    draws = shuffled(counts, sizes, generator(seed, Stream.MERGE)) if order == "shuffle" else in_order(counts, sizes)
-    readers = [block.reader() for block in blocks]
-    for taken, arrangement in draws:
+def _tasks(blocks: Sequence[StagedBlock], sizes: Sequence[int], seed: int, order: str) -> Iterator[ShardTask]:
+    starts = np.zeros(len(blocks), np.int64)
+    draws = _draws([block.rows for block in blocks], sizes, generator(seed, Stream.SHARDS), order)
+    for index, (counts, _) in enumerate(draws):
+        yield ShardTask(index, starts.copy(), counts)
+        starts += counts
+
+
+def _groups(blocks: Sequence[StagedBlock], task: ShardTask, per_group: int, seed: int, order: str) -> Iterator[Rows]:
+    """The shard's row groups, with ordinals counted over the whole input."""
+    starts = task.starts.copy()
+    sizes = _parts(int(task.counts.sum()), per_group)
+    for counts, arrangement in _draws(task.counts.tolist(), sizes, generator(seed, Stream.GROUPS, task.index), order):
         parts = []
-        for i in np.flatnonzero(taken).tolist():
-            part = readers[i].take(int(taken[i]))
+        for i in np.flatnonzero(counts).tolist():
+            part = blocks[i].reader().read(int(starts[i]), int(counts[i]))
             part.segments["doc"] += blocks[i].first_doc
             parts.append(part)
+        starts += counts
         yield concatenate(parts).take(arrangement)
+
+
+def _draws(
+    rows: Sequence[int], sizes: Sequence[int], rng: np.random.Generator, order: str
+) -> Iterator[tuple[Int64Array, Int64Array]]:
+    return shuffled(rows, sizes, rng) if order == "shuffle" else in_order(rows, sizes)
 
 
 def _write_group(writer: ShardWriter, rows: Rows, layout: Layout, schema: pa.Schema) -> Totals:

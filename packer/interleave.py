@@ -24,7 +24,8 @@ class Stream(IntEnum):
 
     TIES = 0  # (partition, block): equal lengths in a plan
     ROWS = 1  # (partition, block): rows within a block
-    MERGE = 2  # the sequence of blocks
+    SHARDS = 2  # which rows of each block go into which shard
+    GROUPS = 3  # (shard): the order within it
 
 
 def generator(seed: int, stream: Stream, *key: int) -> np.random.Generator:

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from packer import packing, tokenizer
 from packer.corpus import Partition, PartitionReader, ReadOptions
@@ -24,10 +26,11 @@ from packer.interleave import Stream, generator
 from packer.manifest import Totals
 from packer.packing import overlong
 from packer.packing.overlong import Losses, OverlongError, Trained
-from packer.plan import BoolArray, Int32Array, Plan, offsets_of
+from packer.plan import BoolArray, Int32Array, Int64Array, Plan, offsets_of
 from packer.rows import Rows, gather, whole_documents
 from packer.staging import BlockWriter
 
+T = TypeVar("T", bound=np.generic)
 CHUNK_TOKENS = 4 << 20  # gathered and written at a time
 Progress = Callable[[int, int], None]  # documents and tokens that have just been done
 
@@ -192,41 +195,64 @@ def _counted(
 
 def collect(batches: Iterable[Encoded], block_tokens: int) -> Iterator[Block]:
     """Cuts the stream of documents into blocks: each ends with the document that brings it to block_tokens."""
-    parts: list[Encoded] = []
-    room = block_tokens
+    block = _Collected()
     for batch in batches:
-        while len(batch.ordinals):
-            n = min(int(np.searchsorted(batch.offsets[1:], room)) + 1, len(batch.ordinals))
-            head, batch = _cut(batch, n)
-            parts.append(head)
-            room -= len(head.ids)
-            if room <= 0:
-                yield _block(parts)
-                parts, room = [], block_tokens
-    if parts:
-        yield _block(parts)
+        first = 0
+        while first < len(batch.ordinals):
+            full = batch.offsets[first] + block_tokens - block.tokens
+            last = min(int(np.searchsorted(batch.offsets[first + 1 :], full)) + first + 1, len(batch.ordinals))
+            block.add(batch, first, last)
+            first = last
+            if block.tokens >= block_tokens:
+                yield block.done()
+                block = _Collected()
+    if block.tokens:
+        yield block.done()
 
 
-def _cut(batch: Encoded, n: int) -> tuple[Encoded, Encoded]:
-    """The first n documents, and the rest."""
-    at = batch.offsets[n]
-    head, rest = (None, None) if batch.mask is None else (batch.mask[:at], batch.mask[at:])
-    return (
-        Encoded(batch.ordinals[:n], batch.ids[:at], batch.offsets[: n + 1], head, batch.masked[:n], 0),
-        Encoded(batch.ordinals[n:], batch.ids[at:], batch.offsets[n:] - at, rest, batch.masked[n:], 0),
-    )
+class _Collected:
+    """A block in the making: documents are copied to their place as they come, while others are being tokenized."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self._ids = np.empty(1 << 20, np.int32)
+        self._mask: BoolArray | None = None  # from the first document that has one on
+        self._ordinals: list[Int64Array] = []
+        self._lengths: list[Int64Array] = []
+        self._masked: list[BoolArray] = []
+
+    def add(self, batch: Encoded, first: int, last: int) -> None:
+        """Takes documents first to last of a batch."""
+        start, stop = int(batch.offsets[first]), int(batch.offsets[last])
+        end = self.tokens + stop - start
+        if end > len(self._ids):
+            self._ids = _grown(self._ids, self.tokens, end)
+            self._mask = None if self._mask is None else _grown(self._mask, self.tokens, end)
+        self._ids[self.tokens : end] = batch.ids[start:stop]
+        if batch.mask is not None and self._mask is None:
+            self._mask = np.ones(len(self._ids), np.bool_)
+        if self._mask is not None:
+            self._mask[self.tokens : end] = True if batch.mask is None else batch.mask[start:stop]
+        self._ordinals.append(batch.ordinals[first:last])
+        self._lengths.append(np.diff(batch.offsets[first : last + 1]))
+        self._masked.append(batch.masked[first:last])
+        self.tokens = end
+
+    def done(self) -> Block:
+        documents = whole_documents(
+            np.concatenate(self._ordinals),
+            self._ids[: self.tokens],
+            offsets_of(np.concatenate(self._lengths)),
+            None if self._mask is None else self._mask[: self.tokens],
+        )
+        return Block(documents, np.concatenate(self._masked))
 
 
-def _block(parts: list[Encoded]) -> Block:
-    masks = [np.ones(len(part.ids), np.bool_) if part.mask is None else part.mask for part in parts]
-    has_mask = any(part.mask is not None for part in parts)
-    documents = whole_documents(
-        np.concatenate([part.ordinals for part in parts]),
-        np.concatenate([part.ids for part in parts]),
-        offsets_of(np.concatenate([np.diff(part.offsets) for part in parts])),
-        np.concatenate(masks) if has_mask else None,
-    )
-    return Block(documents, np.concatenate([part.masked for part in parts]))
+def _grown(values: NDArray[T], used: int, needed: int) -> NDArray[T]:
+    """The used values in an array at least twice as large."""
+    larger = np.empty(max(needed, 2 * len(values)), values.dtype)
+    larger[:used] = values[:used]
+    return larger
 
 
 def plan_block(job: Job, block: Block, rng: np.random.Generator) -> tuple[Plan, Int32Array, Losses]:

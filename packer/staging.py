@@ -1,11 +1,11 @@
-"""Rows on their way: one folder a block, raw little-endian arrays, written once and read forwards once.
+"""Rows on their way: one folder a block, raw little-endian arrays, written once and read once, some rows at a time.
 
     tokens.bin    int32, the rows' tokens end to end, in the order in which they will be read
     trained.bin   bool, beside them, only where some document has a loss mask
     segments.bin  `packer.rows.SEGMENT`, in the same order
-    counts.bin    int64, segments of each row
+    rows.bin      int64 pairs, where each row begins among the segments and the tokens; one more pair for the end
 
-Reading takes the next rows only, by ordinary reads: a memory map would make the process look as large as the corpus.
+Rows are read by ordinary reads: a memory map would make the process look as large as the corpus.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import OutputError
-from packer.plan import offsets_of
 from packer.rows import SEGMENT, Rows
 
 T = TypeVar("T", bound=np.generic)
@@ -31,13 +30,17 @@ class BlockWriter:
         folder.mkdir(parents=True)
         self.folder = folder
         self.rows = 0
+        self._end = np.zeros(2, np.int64)  # segments and tokens so far
+        self._append("rows.bin", self._end)
 
     def write(self, rows: Rows) -> None:
         self._append("tokens.bin", rows.tokens)
         if rows.trained is not None:
             self._append("trained.bin", rows.trained)
         self._append("segments.bin", rows.segments)
-        self._append("counts.bin", np.diff(rows.row_segments))
+        ends = np.stack([rows.row_segments, rows.row_offsets], axis=1)[1:] + self._end
+        self._append("rows.bin", ends)
+        self._end = ends[-1]
         self.rows += len(rows)
 
     def _append(self, name: str, values: NDArray[np.generic]) -> None:
@@ -51,26 +54,22 @@ class BlockWriter:
 
 
 class BlockReader:
-    """Reads a block's rows from the first on, `take` by `take`."""
+    """Reads any rows of a block. Holds no file open and no state."""
 
     def __init__(self, folder: Path, *, masked: bool) -> None:
         self.folder = folder
         self.masked = masked
-        self._row = self._segment = self._token = 0
 
-    def take(self, rows: int) -> Rows:
-        """The next rows."""
-        counts = self._read("counts.bin", np.dtype("<i8"), self._row, rows)
-        segments = self._read("segments.bin", SEGMENT, self._segment, int(counts.sum()))
-        tokens = int(segments["length"].sum(dtype=np.int64))
-        result = Rows(
-            self._read("tokens.bin", np.dtype("<i4"), self._token, tokens),
-            self._read("trained.bin", np.dtype(np.bool_), self._token, tokens) if self.masked else None,
-            segments,
-            offsets_of(counts),
+    def read(self, start: int, count: int) -> Rows:
+        """Rows start to start + count."""
+        ends = self._read("rows.bin", np.dtype("<i8"), 2 * start, 2 * (count + 1)).reshape(-1, 2)
+        (segment, token), (segments, tokens) = ends[0].tolist(), (ends[-1] - ends[0]).tolist()
+        return Rows(
+            self._read("tokens.bin", np.dtype("<i4"), token, tokens),
+            self._read("trained.bin", np.dtype(np.bool_), token, tokens) if self.masked else None,
+            self._read("segments.bin", SEGMENT, segment, segments),
+            ends[:, 0] - segment,
         )
-        self._row, self._segment, self._token = self._row + rows, self._segment + len(segments), self._token + tokens
-        return result
 
     def _read(self, name: str, dtype: np.dtype[T], start: int, count: int) -> NDArray[T]:
         values = np.fromfile(self.folder / name, dtype, count, offset=start * dtype.itemsize)

@@ -12,12 +12,17 @@ Result = TypeVar("Result")
 
 
 def ordered_ahead(
-    function: Callable[[Item], Result], items: Iterable[Item], *, threads: int, ahead: int, wait: bool
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    threads: int,
+    ahead: int,
+    abort: Callable[[], None] | None = None,
 ) -> Generator[Result, None, None]:
     """function(item) for each item, in order, with at most `ahead` items taken but not yet given back.
 
-    Items are made by the caller's thread, between results. When it ends early (an error, or `close`), `wait` says
-    whether what is still running is waited for: so it must be where that uses what the caller is about to close.
+    Items are made by the caller's thread, between results. When it ends early, by an error or by `close`, what is still
+    running is left to itself; with `abort`, that is called and then waited for.
     """
     pending: deque[Future[Result]] = deque()
     pool = ThreadPoolExecutor(threads)
@@ -29,4 +34,6 @@ def ordered_ahead(
         while pending:
             yield pending.popleft().result()
     finally:
-        pool.shutdown(wait=wait, cancel_futures=True)
+        if abort:
+            abort()
+        pool.shutdown(wait=abort is not None, cancel_futures=True)

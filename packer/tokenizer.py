@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -172,7 +173,7 @@ class HfEngine:
         offsets = offsets_of(np.fromiter(map(len, encodings), np.int64, len(encodings)))
         ids = np.empty(offsets[-1], np.int32)
         for encoding, start, stop in zip(encodings, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-            ids[start:stop] = encoding.ids
+            ids[start:stop] = np.frombuffer(array("I", encoding.ids), np.uint32)  # three times as fast as from the list
         return ids, offsets
 
 

@@ -381,9 +381,7 @@ class TestOrderedAhead:
                 second.set()
             return item, second.wait(20)
 
-        assert list(ordered_ahead(work, range(6), threads=2, ahead=2, wait=False)) == [
-            (item, True) for item in range(6)
-        ]
+        assert list(ordered_ahead(work, range(6), threads=2, ahead=2)) == [(item, True) for item in range(6)]
 
     @pytest.mark.parametrize("ahead", [1, 2, 5])
     def test_takes_no_more_than_it_may(self, ahead: int) -> None:
@@ -395,9 +393,7 @@ class TestOrderedAhead:
                 taken += 1
                 yield item
 
-        for given_back, result in enumerate(
-            ordered_ahead(lambda item: -item, items(), threads=2, ahead=ahead, wait=False)
-        ):
+        for given_back, result in enumerate(ordered_ahead(lambda item: -item, items(), threads=2, ahead=ahead)):
             assert result == -given_back
             assert taken - given_back <= ahead
         assert taken == 20
@@ -408,7 +404,24 @@ class TestOrderedAhead:
             raise ZeroDivisionError("the reader broke")
 
         with pytest.raises(ZeroDivisionError, match="the reader broke"):
-            list(ordered_ahead(lambda item: item, items(), threads=2, ahead=3, wait=False))
+            list(ordered_ahead(lambda item: item, items(), threads=2, ahead=3))
+
+    def test_abort_is_called_and_waited_for(self) -> None:
+        """A thread must not go on writing where its caller cleans up."""
+        stop, running = threading.Event(), threading.Event()
+        ended: list[int] = []
+
+        def work(item: int) -> None:
+            if item == 0:
+                running.wait(5)
+                raise ZeroDivisionError("broke")
+            running.set()
+            assert stop.wait(5)
+            ended.append(item)
+
+        with pytest.raises(ZeroDivisionError, match="broke"):
+            list(ordered_ahead(work, range(9), threads=2, ahead=3, abort=stop.set))
+        assert 1 in ended
 
     def test_error_waits_for_nothing(self) -> None:
         release = threading.Event()
@@ -422,7 +435,7 @@ class TestOrderedAhead:
 
         try:
             with pytest.raises(ZeroDivisionError, match="broke"):
-                list(ordered_ahead(work, range(9), threads=2, ahead=3, wait=False))
+                list(ordered_ahead(work, range(9), threads=2, ahead=3))
             assert ended == []
         finally:
             release.set()

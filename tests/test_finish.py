@@ -81,7 +81,7 @@ def staged(folder: Path, partitions: Partitions, job: Job) -> list[StagedBlock]:
             if plan.rows:
                 name = f"block-{number:05d}"
                 write_block(block.documents, plan, stops, finish.partition_folder(folder, index) / name)
-                found.append(BlockReport(name, plan.rows, plan.tokens, bool(block.masked.any())))
+                found.append(BlockReport(name, plan.rows, plan.tokens, block.documents.trained is not None))
         reports.append(PartitionReport(index, [first + 1], [], Totals(records=first + 1), Losses(), [], found))
     return staged_blocks(folder, reports)
 
@@ -93,7 +93,7 @@ def rows_of(blocks: Sequence[StagedBlock]) -> list[Row]:
     """Every row of the blocks, with ordinals counted over the whole input."""
     found: list[Row] = []
     for block in blocks:
-        rows = block.reader().take(block.rows)
+        rows = block.reader().read(0, block.rows)
         assert len(rows.tokens) == block.tokens
         trained = np.ones(len(rows.tokens), np.bool_) if rows.trained is None else rows.trained
         rows.segments["doc"] += block.first_doc

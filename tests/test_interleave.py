@@ -41,7 +41,7 @@ def whole_order(rows: Sequence[int], chunks: Sequence[int], seed: int) -> list[R
         [(block, int(row)) for row in generator(seed, Stream.ROWS, 0, block).permutation(count)]
         for block, count in enumerate(rows)
     ]
-    return [row for chunk in merged(blocks, shuffled(rows, chunks, generator(seed, Stream.MERGE))) for row in chunk]
+    return [row for chunk in merged(blocks, shuffled(rows, chunks, generator(seed, Stream.GROUPS))) for row in chunk]
 
 
 @st.composite
@@ -57,7 +57,7 @@ def sizes(draw: st.DrawFn) -> tuple[list[int], list[int]]:
 @given(sizes(), st.integers(0, 1 << 40))
 def test_every_row_once(name: str, case: tuple[list[int], list[int]], seed: int) -> None:
     rows, chunks = case
-    draws = shuffled(rows, chunks, generator(seed, Stream.MERGE)) if name == "shuffled" else in_order(rows, chunks)
+    draws = shuffled(rows, chunks, generator(seed, Stream.GROUPS)) if name == "shuffled" else in_order(rows, chunks)
     found = merged(as_blocks(rows), draws)
     assert [len(chunk) for chunk in found] == chunks
     assert sorted(row for chunk in found for row in chunk) == [row for block in as_blocks(rows) for row in block]
@@ -106,7 +106,7 @@ def test_streams_share_no_numbers() -> None:
     assert len(first) == len(keys)
 
 
-@pytest.mark.parametrize("draw", [lambda rows, n: shuffled(rows, n, generator(0, Stream.MERGE)), in_order])
+@pytest.mark.parametrize("draw", [lambda rows, n: shuffled(rows, n, generator(0, Stream.GROUPS)), in_order])
 def test_state_does_not_grow_with_the_rows(draw: Callable[..., Draws]) -> None:
     """Nine hundred million rows: what a chunk needs is all that is held."""
     list(islice(draw([60, 40], repeat(10)), 2))
@@ -121,6 +121,6 @@ def test_state_does_not_grow_with_the_rows(draw: Callable[..., Draws]) -> None:
 
 
 def test_more_than_a_billion_rows() -> None:
-    counts, order = next(shuffled([1_500_000_000, 500_000_000], [1000], generator(0, Stream.MERGE)))
+    counts, order = next(shuffled([1_500_000_000, 500_000_000], [1000], generator(0, Stream.GROUPS)))
     assert counts.sum() == len(order) == 1000
     assert abs(counts[0] - 750) < 5 * np.sqrt(1000 * 0.75 * 0.25)
