@@ -300,4 +300,3 @@ def write_block(source: Rows, plan: Plan, stops: Int32Array, folder: Path) -> No
         last = max(first + 1, int(np.searchsorted(ends, ends[first] + CHUNK_TOKENS, side="right")) - 1)
         writer.write(gather(source, plan.take_rows(np.arange(first, last)), stops))
         first = last
-    writer.close()
