@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from packer.corpus.documents import Skipped
 from packer.errors import DatasetError
 from packer.packing.overlong import Losses
 from packer.schema import FORMAT_NAME, FORMAT_VERSION, Layout
@@ -29,13 +30,6 @@ class InputFile:
     documents: int
     tokens: int
     commit: str | None = None  # of a hub data set
-
-
-@dataclass(frozen=True)
-class SkippedRecord:
-    path: str
-    where: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -107,7 +101,7 @@ class Manifest:
     inputs: list[InputFile]
     totals: Totals
     losses: Losses
-    skipped_records: list[SkippedRecord]
+    skipped_records: list[Skipped]
     lower_bound: int
     efficiency: float
     packing_factor: float

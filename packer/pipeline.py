@@ -20,10 +20,10 @@ import tokenizers
 from packer import __version__, corpus, finish, metrics, stage
 from packer.commit import Output
 from packer.corpus import Partition
-from packer.corpus.documents import KEPT_REASONS
+from packer.corpus.documents import KEPT_REASONS, Skipped
 from packer.errors import InputError, UsageError
 from packer.executors.local import ordered_map
-from packer.manifest import InputFile, Manifest, Options, SkippedRecord, TokenizerFacts, Totals
+from packer.manifest import InputFile, Manifest, Options, TokenizerFacts, Totals
 from packer.packing.overlong import Losses
 from packer.schema import Layout
 from packer.shards import arrow_schema
@@ -212,6 +212,5 @@ def _inputs(partitions: Sequence[Partition], reports: Sequence[PartitionReport])
     return files
 
 
-def _skipped(reports: Sequence[PartitionReport]) -> list[SkippedRecord]:
-    kept = [SkippedRecord(one.path, one.where, one.reason) for report in reports for one in report.skipped]
-    return kept[:KEPT_REASONS]
+def _skipped(reports: Sequence[PartitionReport]) -> list[Skipped]:
+    return [one for report in reports for one in report.skipped][:KEPT_REASONS]
