@@ -57,7 +57,8 @@ def segments(group: Group, row: int) -> Iterator[Segment]:
         place = slice(start, start + int(group.segment_lengths[i]))
         predicted = group.labels[place] != IGNORE_INDEX
         if layout.labels == "shifted":  # the label of a position is the next token
-            predicted = np.append(False, predicted[:-1])
+            reached = layout.boundaries == "row" and i > first  # by the segment before, in the same sequence
+            predicted = np.append(reached and group.labels[start - 1] != IGNORE_INDEX, predicted[:-1])
         document = int(group.flat["doc_ids"][i])
         yield Segment(
             document,

@@ -16,7 +16,7 @@ import click
 
 from packer import __version__
 from packer.cli.inspect import inspect
-from packer.cli.options import advice_for
+from packer.cli.options import wording
 from packer.cli.pack import pack
 from packer.cli.verify import verify
 from packer.errors import PackerError
@@ -68,7 +68,7 @@ def _interrupt(exit_code: int, number: int, _: FrameType | None) -> None:
 def _described(error: Exception) -> tuple[str, ...]:
     if isinstance(error, click.UsageError):
         where = error.ctx.command_path if error.ctx else "packer"
-        return (f"{error.format_message()}{advice_for(error)}", f"see {where} --help")
+        return (wording(error), f"see {where} --help")
     if isinstance(error, click.ClickException):
         return (error.format_message(),)
     if isinstance(error, PackerError):

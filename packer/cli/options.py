@@ -32,11 +32,11 @@ OTHER_TOOLS = {
 }
 
 
-def advice_for(error: click.UsageError) -> str:
-    """What an option known from another tool is called here, or nothing."""
+def wording(error: click.UsageError) -> str:
+    """What click says; of an option known from another tool, what it is called here."""
     if isinstance(error, click.NoSuchOption) and (advice := OTHER_TOOLS.get(error.option_name.replace("_", "-"))):
-        return f"; {advice}"
-    return ""
+        return f"there is no option {error.option_name}: {advice}"
+    return error.format_message()
 
 
 def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
