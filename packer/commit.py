@@ -18,7 +18,7 @@ from packer.staging import sync
 
 TEMPORARY = ".tmp"
 MARK = "written-by-packer"  # proves that a left-over OUT/.tmp is ours to delete
-REPLACED = "replaced.json"  # the manifest of what --overwrite replaces
+REPLACED, REPLACED_DATA = "replaced.json", "replaced"  # where what --overwrite replaces waits to be deleted
 
 
 class Output:
@@ -38,6 +38,7 @@ class Output:
             self._made.append(missing)
             missing = missing.parent
         if self.folder.exists():
+            self._undo()  # a run that was killed while it published: what it was replacing is still there
             shutil.rmtree(self.folder)
         self.folder.mkdir(parents=True)
         (self.folder / MARK).touch()
@@ -67,7 +68,7 @@ class Output:
             old.rename(self.folder / REPLACED)
         data = self.out / manifest.DATA
         if data.exists():
-            data.rename(self.folder / "replaced")
+            data.rename(self.folder / REPLACED_DATA)
         (self.folder / manifest.DATA).rename(data)
         sync(self.out)
         hidden.rename(self.out / manifest.FILE)
@@ -77,9 +78,24 @@ class Output:
     def abandon(self) -> None:
         """Removes what this run made; a data set that stood here before still does."""
         with contextlib.suppress(OSError):  # the error that brought us here is the one to report
+            self._undo()
             shutil.rmtree(self.folder)
             for folder in self._made:
                 folder.rmdir()
+
+    def _undo(self) -> None:
+        """Takes back an unfinished `publish`, as far as the folders show that it had come. The manifest goes last, so
+        while it is still hidden nothing is published; and before it is written nothing has been moved."""
+        if not (self.folder / manifest.FILE).exists():
+            return
+        for now, back in (
+            (self.out / manifest.DATA, self.folder / manifest.DATA),  # the new data
+            (self.folder / REPLACED_DATA, self.out / manifest.DATA),
+            (self.folder / REPLACED, self.out / manifest.FILE),
+        ):
+            if now.exists() and not back.exists():
+                now.rename(back)
+        sync(self.out)
 
 
 def _foreign(out: Path) -> str | None:

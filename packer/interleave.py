@@ -2,7 +2,7 @@
 
 If each block's rows are in random order, and the sequence that says which block gives the next row is a random
 arrangement of as many names of each block as it has rows, the merged order is a uniformly random permutation of all
-rows. Blocks are then read forwards only, a few rows at a time, and nothing grows with the corpus:
+rows. A chunk of it takes consecutive rows from each block, so reading goes forwards, a few rows at a time:
 
     block A = a2 a0 a1, block B = b1 b0; names B A A B A      merged: b1 a2 a0 b0 a1
 

@@ -28,7 +28,7 @@ from packer.packing import overlong
 from packer.packing.overlong import Losses, OverlongError, Trained
 from packer.plan import BoolArray, Int32Array, Int64Array, Plan, offsets_of
 from packer.rows import Rows, gather, whole_documents
-from packer.staging import BlockWriter
+from packer.staging import BlockWriter, sync
 
 T = TypeVar("T", bound=np.generic)
 CHUNK_TOKENS = 4 << 20  # gathered and written at a time
@@ -98,7 +98,9 @@ class Block:
 
 
 def stage(job: Job, partition: Partition, folder: Path, progress: Progress | None = None) -> PartitionReport:
-    """Stages the partition's blocks as folders below `folder`."""
+    """Stages the partition's blocks as folders below `folder`, which gets its name when all of them are there."""
+    final, folder = folder, folder.with_name(folder.name + "-unfinished")
+    folder.mkdir()
     engine, ends, vocab_size = _engine(job)
     reader = PartitionReader(partition, job.read)
     totals, losses = Totals(), Losses()
@@ -118,6 +120,8 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
         totals, losses = totals + block_totals, losses + block_losses
         if report.rows:
             blocks.append(report)
+    sync(folder)
+    folder.rename(final)
     records = sum(reader.tally.records)
     return PartitionReport(
         partition.index,
@@ -300,3 +304,4 @@ def write_block(source: Rows, plan: Plan, stops: Int32Array, folder: Path) -> No
         last = max(first + 1, int(np.searchsorted(ends, ends[first] + CHUNK_TOKENS, side="right")) - 1)
         writer.write(gather(source, plan.take_rows(np.arange(first, last)), stops))
         first = last
+    writer.close()

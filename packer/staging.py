@@ -24,7 +24,7 @@ T = TypeVar("T", bound=np.generic)
 
 
 class BlockWriter:
-    """Appends rows to a block's folder."""
+    """Appends rows to a block's folder; `close` makes them durable."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -46,6 +46,11 @@ class BlockWriter:
     def _append(self, name: str, values: NDArray[np.generic]) -> None:
         with open(self.folder / name, "ab") as file:
             file.write(np.ascontiguousarray(values).data)
+
+    def close(self) -> None:
+        for path in sorted(self.folder.iterdir()):
+            sync(path)
+        sync(self.folder)
 
 
 class BlockReader:

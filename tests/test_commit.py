@@ -416,3 +416,67 @@ def test_interrupted_while_it_writes_shards(tmp_path: Path, delay: float) -> Non
     assert (process.returncode, printed) == (130, "")
     assert errors.strip() == "packer: interrupted"
     assert [path.name for path in tmp_path.iterdir()] == ["docs.jsonl"]
+
+
+class Stopped(BaseException):
+    """An interrupt at a chosen moment."""
+
+
+@pytest.mark.parametrize("state", ["absent", "empty", "finished"])
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("step", range(5))
+def test_stopped_at_every_step_of_publishing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, done: bool, step: int
+) -> None:
+    """Whatever the moment, what is at OUT afterwards is what was there, or the whole new data set."""
+    old, new, out = tmp_path / "old.jsonl", tmp_path / "new.jsonl", tmp_path / "out"
+    old.write_text('{"input_ids": [1, 2, 3]}\n')
+    new.write_text('{"input_ids": [4, 5]}\n')
+    if state == "empty":
+        out.mkdir()
+    if state == "finished":
+        assert pack(out, old) == 0
+    before = listing(tmp_path)
+    rename, calls = Path.rename, iter(range(100))
+
+    def stopping(path: Path, target: Path) -> Path:
+        if out not in path.parents or path.parent.name.startswith("part-") or path.name.startswith("part-"):
+            return rename(path, target)  # of the partitions, long before
+        last = next(calls) == step
+        if last and not done:
+            raise Stopped
+        result = rename(path, target)
+        if last:
+            raise Stopped
+        return result
+
+    monkeypatch.setattr(Path, "rename", stopping)
+    try:
+        pack(out, new, "--overwrite")
+        finished = True
+    except Stopped:
+        finished = False
+    monkeypatch.undo()
+    if finished or ((out / "manifest.json").exists() and listing(tmp_path) != before):
+        assert verify(out, [str(new)]).tokens_compared == 2
+        assert sorted(path.name for path in out.iterdir()) == ["data", "manifest.json"]
+    else:
+        assert listing(tmp_path) == before
+
+
+def test_killed_while_publishing_then_a_run_that_fails(tmp_path: Path) -> None:
+    """No one could clean up after the first; the second must not take the old data set with it."""
+    old, bad, out = tmp_path / "old.jsonl", tmp_path / "bad.jsonl", tmp_path / "out"
+    old.write_text('{"input_ids": [1, 2, 3]}\n')
+    bad.write_text('{"input_ids": [4, 5]}\nnonsense\n')
+    assert pack(out, old) == 0
+    before = listing(tmp_path)
+    hidden = out / ".tmp"
+    (hidden / "data").mkdir(parents=True)
+    (hidden / "written-by-packer").touch()
+    (hidden / "manifest.json").write_bytes((out / "manifest.json").read_bytes())
+    (out / "manifest.json").rename(hidden / "replaced.json")
+    (out / "data").rename(hidden / "replaced")
+    assert pack(out, bad, "--overwrite") == 1
+    assert listing(tmp_path) == before
+    assert verify(out, [str(old)]).tokens_compared == 3

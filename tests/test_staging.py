@@ -36,6 +36,7 @@ def written(folder: Path, rows: Rows, pieces: list[int]) -> BlockReader:
     writer = BlockWriter(folder)
     for start, stop in pairwise(sorted({0, *pieces, len(rows)})):
         writer.write(rows.take(np.arange(start, stop)))
+    writer.close()
     assert writer.rows == len(rows)
     return BlockReader(folder, masked=rows.trained is not None)
 
