@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from packer.corpus import schema as schemas
 from packer.corpus.batches import Block
@@ -112,6 +111,8 @@ def _text_block(texts: pa.Array, field: str, first: int, reading: Reading) -> li
 
 def _text_sizes(texts: pa.Array) -> Int64Array:
     """Bytes of each text, 0 for null: int64 (n,)."""
+    import pyarrow.compute as pc  # here, for it takes long to load and JSON lines need none of it
+
     kind = texts.type
     if pa.types.is_null(kind):
         return np.zeros(len(texts), np.int64)

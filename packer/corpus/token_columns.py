@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from packer.corpus.batches import Tokens
@@ -27,6 +26,8 @@ def check_lists(kind: pa.DataType, name: str, path: str) -> None:
 
 def list_sizes(lists: pa.Array) -> Int64Array:
     """Values of each list, 0 for null: int64 (n,)."""
+    import pyarrow.compute as pc  # here, for it takes long to load and JSON lines need none of it
+
     return np.asarray(pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False), np.int64)
 
 
