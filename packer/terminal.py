@@ -1,0 +1,5 @@
+from packer.stats import Stats
+
+
+def show(found: Stats) -> None:
+    print(found.recommendation)
