@@ -79,18 +79,18 @@ def moves_of(histogram: Histogram, max_length: int, pool: Pool, *, max_segments:
             first, rows, room, slots = group
             each = min(room // length, slots)
             filled = min(rows, left // each)  # rows that take as many as they can
-            parts = [(filled, each)]
+            parts = [(filled, each)] if filled else []
             left -= filled * each
             if left and filled < rows:  # the last documents of this length do not fill their row
                 parts.append((1, left))
-                left = 0
-            parts.append((rows - sum(n for n, _ in parts), 0))
+                left, filled = 0, filled + 1
             for n, taken in parts:
-                if n and taken:
-                    moves.append((first, n, taken, length))
-                if n and room - taken * length >= shortest and slots > taken:
+                moves.append((first, n, taken, length))
+                if room - taken * length >= shortest and slots > taken:
                     pool.put((first, n, room - taken * length, slots - taken))
                 first += n
+            if filled < rows:
+                pool.put((first, rows - filled, room, slots))
     return Moves(*np.array(moves, np.int64).reshape(-1, 4).T)
 
 

@@ -49,7 +49,9 @@ class FirstRow:
             tree[node] = value
             if node == 1:
                 break
-            value = min(value, tree[node ^ 1])
+            beside = tree[node ^ 1]
+            if beside < value:
+                value = beside
             node >>= 1
 
 

@@ -65,13 +65,24 @@ def in_batches(
 ) -> tuple[Int64Array, Int64Array, set[int]]:
     """Tokens and attention cost of each batch, in training order, int64 (b,); and the distinct shapes, as numbers."""
     batches = _made(strategy, lengths, max_length, terms, terms.rng(index))
-    starts = batches.offsets[:-1]
-    if not len(starts):
-        return starts, starts, set()
-    own = lengths[batches.documents].astype(np.int64)
     if strategy == "token-budget" and terms.budget == "sum":
-        tokens = np.add.reduceat(own, starts)
-        return tokens, np.add.reduceat(own * own, starts), set(np.unique(tokens).tolist())
+        return laid_end_to_end(batches, lengths)
+    return padded_to_longest(batches, lengths, terms)
+
+
+def laid_end_to_end(batches: Batches, lengths: Int32Array) -> tuple[Int64Array, Int64Array, set[int]]:
+    """See `in_batches`; without padding, each document an attention sequence."""
+    own, starts = lengths[batches.documents].astype(np.int64), batches.offsets[:-1]
+    tokens = np.add.reduceat(own, starts) if len(own) else own
+    cost = np.add.reduceat(own * own, starts) if len(own) else own
+    return tokens, cost, set(np.unique(tokens).tolist())
+
+
+def padded_to_longest(batches: Batches, lengths: Int32Array, terms: Terms) -> tuple[Int64Array, Int64Array, set[int]]:
+    """See `in_batches`; each document as long as the longest of its batch."""
+    own, starts = lengths[batches.documents].astype(np.int64), batches.offsets[:-1]
+    if not len(own):
+        return own, own, set()
     documents = np.diff(batches.offsets)
     width = rounded(np.maximum.reduceat(own, starts), terms)
     return documents * width, documents * width * width, set(np.unique(documents << 32 | width).tolist())
