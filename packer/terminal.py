@@ -66,7 +66,8 @@ def _show(console: Console, stats: Stats) -> None:
     at_best = [price for price in stats.strategies if price.max_length == best]
     _section(console, None, _facts(stats))
     _section(console, "documents by length, in tokens", _histogram(stats))
-    _section(console, "padding, by max_length", _padding(stats))
+    if len(stats.truncation) > 1:
+        _section(console, "padding, by max_length", _padding(stats))
     title = f"at max_length {best:,}, batches of {stats.terms.batch_size:,}"
     _section(console, title, _table(stats, at_best, COLUMNS))
     for note in (*NOTES, *(["~ estimated from a sample"] if any(price.estimated for price in at_best) else [])):
@@ -106,6 +107,10 @@ def _fact_lines(stats: Stats) -> Iterator[tuple[str, str]]:
     yield "length", f"min {length.min:,}  mean {length.mean:,.1f}  max {length.max:,}"
     percentiles = ((name.upper(), getattr(length, name)) for name in ("p50", "p90", "p95", "p99"))
     yield "", "  ".join(f"{name} {value:,.10g}" for name, value in percentiles)
+    if len(stats.truncation) == 1:
+        loss = stats.truncation[0]
+        over = f"{loss.documents:,} documents ({_share(loss.documents_ratio)})"
+        yield f"over {loss.max_length:,}", f"{over}; {loss.tokens:,} tokens ({_share(loss.tokens_ratio)}) beyond"
     if source.added:
         yield "added", source.added
     if source.special_documents:
