@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-import click
 from rich.bar import Bar
 from rich.console import Console
 from rich.padding import Padding
@@ -50,15 +49,12 @@ NOTES = (
 )
 
 
-def show(stats: Stats) -> None:
-    """Prints the figures on stdout."""
+def render(stats: Stats) -> str:
+    """The figures as text, in colour if stdout is a terminal."""
     console = Console(highlight=False)
-    if console.is_terminal:
-        _show(console, stats)
-        return
     with console.capture() as captured:
         _show(console, stats)
-    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
 def _show(console: Console, stats: Stats) -> None:

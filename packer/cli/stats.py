@@ -110,7 +110,7 @@ def stats(
     if not quiet and json_file != "-":
         from packer import terminal
 
-        terminal.show(found)
+        click.echo(terminal.render(found))
 
 
 def _check_sources(inputs: tuple[str, ...], tokenizer: str | None, lengths: Path | None) -> None:
