@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from packer import packing, tokenizer
 from packer.corpus import Partition, PartitionReader, ReadOptions
-from packer.corpus.documents import Skipped, Tally
+from packer.corpus.documents import Tally
 from packer.encoding import Encoded, encode
 from packer.errors import InputError
 from packer.interleave import Stream, generator
@@ -28,6 +28,7 @@ from packer.packing import overlong
 from packer.packing.overlong import Losses, OverlongError, Trained
 from packer.plan import BoolArray, Int32Array, Int64Array, Plan, offsets_of
 from packer.rows import Rows, gather, whole_documents
+from packer.schema import Skipped
 from packer.staging import BlockWriter, sync
 
 T = TypeVar("T", bound=np.generic)

@@ -19,13 +19,14 @@ import numpy as np
 
 from packer import corpus, length_file, stage
 from packer.corpus import Partition, PartitionReader, ReadOptions, TextBatch, TokenBatch
-from packer.corpus.documents import KEPT_REASONS, Skipped
+from packer.corpus.documents import KEPT_REASONS
 from packer.encoding import encode
 from packer.errors import InputError
 from packer.lengths import Histogram
 from packer.plan import Int32Array
 from packer.pricing import Corpus, Price, Terms, prices
 from packer.recommending import Recommendation, recommend
+from packer.schema import Skipped
 from packer.stage import Counts, Places, Progress, TokenizerOptions
 
 MAX_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
