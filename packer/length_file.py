@@ -74,16 +74,21 @@ def _wrong_line(path: Path) -> str:
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             text = line.removeprefix(b"\xef\xbb\xbf" if number == 1 else b"").strip()
-            if text and not (text.isdigit() and int(text) <= LIMIT):
+            if line.strip(b"\r\n") and not (text.isdigit() and _number(text) <= LIMIT):
                 shown = text[:40].decode("utf-8", "backslashreplace")
                 return f", line {number}: {shown!r} is no length (a whole number up to {LIMIT}, one a line)"
     return ": is no file of one length a line"
 
 
+def _number(digits: str | bytes) -> int:
+    """Of digits, however many: what is longer than any length need not be exact."""
+    return int(digits) if len(digits) < 1000 else LIMIT + 1
+
+
 def _histogram(path: Path) -> LengthFile:
     try:
         content = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"--lengths {path}: is not valid JSON: {error}") from error
     counts = content
     if isinstance(content.get("count_of_length"), dict):
@@ -97,9 +102,9 @@ def _histogram(path: Path) -> LengthFile:
 
 def _entry(path: Path, key: str, value: Any) -> tuple[int, int]:
     whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40
-    if not (key.isascii() and key.isdigit() and int(key) <= LIMIT and whole):
+    if not (key.isascii() and key.isdigit() and _number(key) <= LIMIT and whole):
         raise InputError(
-            f"--lengths {path}: {key!r}: {str(value)[:40]!r} is not a length and how many documents have it "
+            f"--lengths {path}: {key[:40]!r}: {str(value)[:40]!r} is not a length and how many documents have it "
             '({"length": count})'
         )
     return int(key), value
