@@ -275,13 +275,21 @@ class PackedLoader:
             self.epochs.restart()
         self._resumed = False
         step, last = self.epochs.done, self.epochs.optimizer_steps(self.tokens_per_step)
-        for batch in self._loader:
+        for batch in self._batches():
             self.epochs.advance()
             if last is not None:
                 batch["last_in_step"] = bool(last[step])
             step += 1
             yield batch
         self.epochs.set_epoch(self.epochs.progress.epoch + 1)
+
+    def _batches(self) -> Iterator[Tensors]:
+        """What is left of the epoch; in this process without the DataLoader's own work, which is most of it."""
+        if self._loader.num_workers or self._loader.pin_memory:
+            yield from self._loader
+        else:
+            for rows in self.epochs.rows(self.epochs.done):
+                yield self._loader.dataset[rows]
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch that the next iteration gives."""

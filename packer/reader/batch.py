@@ -10,8 +10,11 @@ What pads has label -100. Every array is fresh and writable, never a view of a f
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,9 +50,14 @@ class Batch:
         """Labels that are trained."""
         return int(np.count_nonzero(self.labels != IGNORE_INDEX))
 
+    @cached_property
+    def lengths(self) -> Int64Array:
+        """Positions of each attention sequence: int64 (A,)."""
+        return self.sequences[1:] - self.sequences[:-1]
+
     @property
     def max_seqlen(self) -> int:
-        return int(np.diff(self.sequences).max())
+        return int(self.lengths.max())
 
     def cu_seqlens(self) -> Int32Array:
         """Where each attention sequence begins among the positions: int32 (A+1,)."""
@@ -61,8 +69,7 @@ class Batch:
 
     def seq_idx(self) -> Int32Array:
         """The attention sequence of each position: int32 (T,)."""
-        lengths = np.diff(self.sequences)
-        return np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+        return np.repeat(np.arange(len(self.lengths), dtype=np.int32), self.lengths)
 
 
 def _int32(values: Int64Array, limit: int = INT32_MAX) -> Int32Array:
@@ -88,22 +95,22 @@ def read_batch(shards: Shards, rows: Int64Array) -> Batch:
         return filler(shards.manifest.layout.labels)
     groups, places = shards.locate(rows)
     parts = [(shards.group(group), place) for group, place in zip(groups, places, strict=True)]
-    ids, offsets = _gathered(parts, "input_ids")
-    ends, per_row = _gathered(parts, "cu_seqlens")
-    sequences = _sequences(shards, rows, ends, per_row, offsets)
+    ids, ends = _gathered(parts, "input_ids")
+    sequences = _sequences(shards, rows, parts, ends)
+    offsets = np.array(ends)
     layout = shards.manifest.layout
     next_tokens = _next_tokens(parts, layout)
     if layout.columns == "full":
-        labels, label_offsets = _gathered(parts, "labels")
-        positions, position_offsets = _gathered(parts, "position_ids")
-        for name, other in (("labels", label_offsets), ("position_ids", position_offsets)):
-            if not np.array_equal(other, offsets):
-                row = int(rows[np.flatnonzero(other[1:] != offsets[1:])[0]])
-                raise DatasetError(f"{shards.place(row)}: {name} are not as many as input_ids")
+        labels, label_ends = _gathered(parts, "labels")
+        positions, position_ends = _gathered(parts, "position_ids")
+        for name, other in (("labels", label_ends), ("position_ids", position_ends)):
+            if other != ends:
+                row = next(i for i, pair in enumerate(zip(other[1:], ends[1:], strict=True)) if pair[0] != pair[1])
+                raise DatasetError(f"{shards.place(int(rows[row]))}: {name} are not as many as input_ids")
     else:
         labels = _derived_labels(parts, ids, offsets, sequences, next_tokens, layout)
         positions = _derived_positions(parts, sequences, offsets, layout)
-    return Batch(ids, labels, positions, offsets, sequences, np.diff(sequences), next_tokens, layout.labels)
+    return Batch(ids, labels, positions, offsets, sequences, sequences[1:] - sequences[:-1], next_tokens, layout.labels)
 
 
 def filler(convention: str) -> Batch:
@@ -128,46 +135,43 @@ def joined(batches: Sequence[Batch]) -> Batch:
     return Batch(**flat, **ends, convention=batches[0].convention)
 
 
-def _gathered(parts: Sequence[tuple[Group, int]], name: str) -> tuple[Int64Array, Int64Array]:
-    """One column of the rows, end to end as int64, and where each row begins: int64 (R+1,)."""
-    views = []
+def _gathered(parts: Sequence[tuple[Group, int]], name: str) -> tuple[Int64Array, list[int]]:
+    """One column of the rows, end to end as int64, and where each row begins, and the last ends."""
+    views, ends = [], [0]
     for group, place in parts:
         values, offsets = group.lists[name]
-        views.append(values[offsets[place] : offsets[place + 1]])
-    ends = offsets_of(np.fromiter(map(len, views), np.int64, len(views)))
-    flat = np.empty(int(ends[-1]), np.int64)
+        start, stop = offsets[place], offsets[place + 1]
+        views.append(values[start:stop])
+        ends.append(ends[-1] + stop - start)
+    flat = np.empty(ends[-1], np.int64)
     np.concatenate(views, out=flat)
     return flat, ends
 
 
-def _sequences(
-    shards: Shards, rows: Int64Array, ends: Int64Array, per_row: Int64Array, offsets: Int64Array
-) -> Int64Array:
-    """Where attention sequences begin in the batch: int64 (A+1,)."""
-    if (np.diff(per_row) < 2).any():
-        row = int(rows[np.flatnonzero(np.diff(per_row) < 2)[0]])
-        raise DatasetError(f"{shards.place(row)}: cu_seqlens has no sequence")
-    starts = np.zeros(len(ends), np.bool_)
-    starts[per_row[:-1]] = True
-    lengths = np.diff(ends, prepend=0)
-    good = (ends[per_row[:-1]] == 0) & (ends[per_row[1:] - 1] == np.diff(offsets))
-    short = (lengths <= 0) & ~starts
-    if not good.all() or short.any():
-        index = (
-            int(np.argmin(good))
-            if not good.all()
-            else int(np.searchsorted(per_row, np.argmax(short), side="right")) - 1
-        )
-        raise DatasetError(
-            f"{shards.place(int(rows[index]))}: cu_seqlens must begin at 0, rise, and end at the row's tokens"
-        )
-    return offsets_of(lengths[~starts])
+def _sequences(shards: Shards, rows: Int64Array, parts: Sequence[tuple[Group, int]], ends: list[int]) -> Int64Array:
+    """Where attention sequences begin in the batch: int64 (A+1,). ends: where its rows do."""
+    flat, at = _gathered(parts, "cu_seqlens")
+    keep = np.ones(len(flat), np.bool_)
+    for row, (start, stop) in enumerate(pairwise(at)):
+        if stop - start < 2 or flat[start] != 0 or flat[stop - 1] != ends[row + 1] - ends[row]:
+            raise _ill_formed(shards, rows[row])
+        flat[start:stop] += ends[row]
+        keep[start] = row == 0
+    sequences = flat[keep]  # the end of a row is the start of the next
+    if (sequences[1:] <= sequences[:-1]).any():
+        first = int(np.argmax(sequences[1:] <= sequences[:-1]))
+        raise _ill_formed(shards, rows[max(0, bisect_right(ends, int(sequences[first])) - 1)])
+    return sequences
+
+
+def _ill_formed(shards: Shards, row: np.int64) -> DatasetError:
+    return DatasetError(f"{shards.place(int(row))}: cu_seqlens must begin at 0, rise, and end at the row's tokens")
 
 
 def _next_tokens(parts: Sequence[tuple[Group, int]], layout: Layout) -> Int64Array:
     """Of each attention sequence; a row that is one sequence ends with its last segment."""
-    values, offsets = _gathered(parts, "next_tokens")
-    return values[offsets[1:] - 1] if layout.boundaries == "row" else values
+    values, ends = _gathered(parts, "next_tokens")
+    return values[np.array(ends[1:]) - 1] if layout.boundaries == "row" else values
 
 
 def _derived_labels(
@@ -181,8 +185,8 @@ def _derived_labels(
     """What `--columns compact` leaves out."""
     labels = ids.copy()
     if layout.masked:
-        spans, span_offsets = _gathered(parts, "loss_spans")
-        edges = spans + np.repeat(offsets[:-1], np.diff(span_offsets))
+        spans, span_ends = _gathered(parts, "loss_spans")
+        edges = spans + np.repeat(offsets[:-1], np.diff(span_ends))
         steps = np.zeros(len(ids) + 1, np.int64)
         np.add.at(steps, edges[::2], 1)
         np.add.at(steps, edges[1::2], -1)
@@ -208,7 +212,7 @@ def _derived_positions(
         return runs(starts, np.diff(sequences))
     doc_ends, _ = _gathered(parts, "doc_lengths")
     lengths = doc_ends - starts  # every segment of a row but the last runs to its document's end
-    last = per_row[1:] - 1
+    last = np.array(per_row[1:]) - 1
     lengths[last] = 0
     lengths[last] = np.diff(offsets) - np.add.reduceat(lengths, per_row[:-1])
     return runs(starts, lengths)

