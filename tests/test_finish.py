@@ -18,10 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packer import finish, packing, staging
+from packer import cutting, finish, packing, staging
 from packer.corpus import ReadOptions
+from packer.cutting import StagedBlock, cut
 from packer.encoding import Encoded
-from packer.finish import Output, StagedBlock, cut_streams, staged_blocks, write_shards
+from packer.finish import Output, staged_blocks, write_shards
 from packer.interleave import Stream, generator
 from packer.manifest import Totals
 from packer.packing.overlong import Losses
@@ -169,26 +170,27 @@ jobs = st.builds(
 
 @settings(max_examples=80)
 @given(corpora(), jobs, st.booleans(), st.sampled_from([1, 2, 64]))
-def test_a_stream_is_cut_once(partitions: Partitions, job: Job, shuffle: bool, head_rows: int) -> None:
+def test_a_stream_is_cut_once(partitions: Partitions, job: Job, shuffle: bool, at_once: int) -> None:
     expected = naive_stream(partitions, job)
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finish, "HEAD_ROWS", head_rows)
-        blocks, split = cut_streams(staged(Path(folder), partitions, job), job.max_length, job.seed, shuffle=shuffle)
-        found = rows_of(blocks)
+        patch.setattr(cutting, "ROWS", at_once)
+        done = cut(staged(Path(folder), partitions, job), job.max_length, None, job.seed, shuffle=shuffle)
+        found = rows_of(done.blocks)
     assert sorted(found) == sorted(expected)
     assert shuffle or found == expected, "unshuffled rows stand in the stream's order"
     assert sum(len(tokens) < job.max_length for tokens, _, _ in found) <= 1
     rows_with = Counter(segment[0] for _, _, segments in expected for segment in segments)
-    assert split == sum(rows > 1 for rows in rows_with.values())
+    assert done.split_documents == sum(rows > 1 for rows in rows_with.values())
+    assert done.placed_documents == len(rows_with)
 
 
 def test_a_row_over_many_blocks() -> None:
     """Seven blocks of one token in three partitions; rows of five."""
     partitions = [[[document(number, 1, "plain")] for number in range(a, b)] for a, b in ((0, 2), (2, 3), (3, 7))]
     with TemporaryDirectory() as folder:
-        blocks, split = cut_streams(staged(Path(folder), partitions, JOB), 5, 0, shuffle=False)
-        found = rows_of(blocks)
-    assert split == 0
+        done = cut(staged(Path(folder), partitions, JOB), 5, None, 0, shuffle=False)
+        found = rows_of(done.blocks)
+    assert done.split_documents == 0
     assert [tokens for tokens, _, _ in found] == [(0, 100, 200, 300, 400), (500, 600)]
     assert [[segment[0] for segment in segments] for _, _, segments in found] == [[0, 1, 3, 5, 6], [7, 8]]
 
@@ -204,13 +206,13 @@ def test_plan_block(strategy: str, partitions: Partitions, job: Job, max_segment
     block = block_of(documents, 0)
     plan, stops, losses = plan_block(job, block, np.random.default_rng(0))
     lengths = block.documents.segments["length"].copy()
-    plan.validate(lengths, 9 if job.is_stream else job.max_length)
+    plan.validate(lengths, 9 if job.cut_later else job.max_length)
     assert plan.tokens + losses.tokens == sum(lengths)
     seen = [set(range(start, start + n)) for start, n in zip(plan.start.tolist(), plan.length.tolist(), strict=True)]
     tokens = {(doc, position) for doc, part in zip(plan.doc.tolist(), seen, strict=True) for position in part}
     assert len(tokens) == plan.tokens, "no token twice"
     assert all(position < stops[doc] for doc, position in tokens)
-    if job.is_stream:
+    if job.cut_later:
         assert plan.doc.tolist() == sorted(set(plan.doc.tolist()))
         assert plan.rows == len(plan.doc)
 
