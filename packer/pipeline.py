@@ -76,6 +76,28 @@ def pack(
     return Result(out, manifest, Facts(ended - began, staged - began, ended - staged, found.left_out))
 
 
+def window(
+    inputs: Sequence[str],
+    out: Path,
+    job: Job,
+    layout: Layout,
+    output: finish.Output,
+    *,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Result:
+    """Cuts INPUT into windows as `job.window` says, one a row, each one attention sequence. Otherwise as `pack`."""
+    if job.window is None:
+        raise UsageError("window needs a stride")
+    if job.window.stride > job.max_length and not job.window.allow_gaps:
+        raise UsageError(
+            f"--stride {job.window.stride} is above --context-size {job.max_length}: the tokens between two windows "
+            "would be in none of them; --allow-gaps if that is meant"
+        )
+    layout = replace(layout, boundaries="row" if job.window.scope == "corpus" else "document")
+    return pack(inputs, out, job, layout, output, overwrite=overwrite, progress=progress)
+
+
 def _stage_all(
     job: Job, partitions: Sequence[Partition], folder: Path, progress: Progress | None
 ) -> list[PartitionReport]:

@@ -72,7 +72,7 @@ def test_every_document_for_itself(lengths: list[int], size: int, stride: int, t
     expected = []
     for doc, n in enumerate(lengths):
         alone, alone_seen = plan(np.array([n]), size, windowing)
-        expected += [(doc, s, l, k) for s, l, k in zip(alone.start, alone.length, alone_seen, strict=True)]
+        expected += [(doc, *window) for window in zip(alone.start, alone.length, alone_seen, strict=True)]
     assert found == expected
 
 

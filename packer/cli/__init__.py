@@ -19,6 +19,7 @@ from packer.cli.inspect import inspect
 from packer.cli.options import wording
 from packer.cli.pack import pack
 from packer.cli.verify import verify
+from packer.cli.window import window
 from packer.errors import PackerError
 
 INTERRUPTED, TERMINATED = 130, 143
@@ -34,7 +35,7 @@ def cli() -> None:
     """Tokenize a corpus and pack it into exact, full training rows."""
 
 
-for command in (pack, verify, inspect):
+for command in (pack, window, verify, inspect):
     cli.add_command(command)
 
 
