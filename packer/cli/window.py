@@ -49,16 +49,15 @@ SIZE = click.IntRange(1, 2**31 - 1)
 @input_options
 @tokenizer_options
 @run_options
-@click.pass_context
-def window(ctx: click.Context, inputs: tuple[str, ...], tokenizer: str | None, out: Path, **values: Any) -> None:
+def window(inputs: tuple[str, ...], tokenizer: str | None, out: Path, **values: Any) -> None:
     """Tokenize INPUT and cut it into windows of N tokens every S tokens, one a row, as shards in OUT.
 
     The labels are the next tokens: a window whose labels are all real needs N + 1 tokens. INPUT is as for packer pack.
     """
     from packer.windowing import Windowing
 
-    size = _one_of(ctx, values, "context_size", "max_length")
-    stride = _one_of(ctx, values, "stride", "overlap")
+    size = _one_of(values, "context_size", "max_length")
+    stride = _one_of(values, "stride", "overlap")
     if stride == "overlap" and values["overlap"] >= values[size]:
         raise click.UsageError(f"--overlap {values['overlap']} must be below the window's {values[size]} tokens")
     step = values[size] - values["overlap"] if stride == "overlap" else values["stride"]
@@ -70,8 +69,9 @@ def window(ctx: click.Context, inputs: tuple[str, ...], tokenizer: str | None, o
     make("window", inputs, out, tokenizer, values | {"window": Windowing(step, **chosen)})
 
 
-def _one_of(ctx: click.Context, values: dict[str, Any], name: str, other: str) -> str:
+def _one_of(values: dict[str, Any], name: str, other: str) -> str:
     """Which of two options that say the same was given; the command line wins over a file."""
+    ctx = click.get_current_context()
     given = [option for option in (name, other) if values[option] is not None]
     here = [option for option in given if ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE]
     given = here or given
