@@ -128,7 +128,7 @@ def _finish(
     totals = sum((report.totals for report in reports), Totals())
     losses = sum((report.losses for report in reports), Losses())
     blocks = finish.staged_blocks(folder, reports)
-    masked = any(block.masked for block in blocks) or (job.window is not None and job.window.mask_overlap)
+    masked = totals.masked_documents > 0 or (job.window is not None and job.window.mask_overlap)
     layout = replace(layout, masked=masked)
     coverage = None
     if job.cut_later and blocks:

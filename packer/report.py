@@ -66,8 +66,8 @@ def windows_as_text(window: Windowing) -> str:
 
 def coverage_as_text(coverage: Coverage) -> str:
     return (
-        f"{coverage.tokens:,} in windows, {coverage.distinct_tokens:,} distinct, each {coverage.duplication:.2f} times; "
-        f"{coverage.unseen_tokens:,} in no window"
+        f"{coverage.tokens:,} in windows, {coverage.distinct_tokens:,} distinct: "
+        f"each {coverage.duplication:.2f} times; {coverage.unseen_tokens:,} in no window"
     )
 
 
