@@ -72,10 +72,9 @@ def coverage_as_text(coverage: Coverage) -> str:
 
 
 def predictions_as_text(coverage: Coverage) -> str:
-    return (
-        f"{counted(coverage.predictions, 'label')}; each token {coverage.predictions_min:,} to "
-        f"{coverage.predictions_max:,} times, {coverage.predictions_mean:.2f} on average"
-    )
+    least, most = coverage.predictions_min, coverage.predictions_max
+    often = counted(most, "time") if least == most else f"{least:,} to {most:,} times"
+    return f"{counted(coverage.predictions, 'label')}; each token {often}, {coverage.predictions_mean:.2f} on average"
 
 
 def _above_bound(manifest: Manifest) -> str:

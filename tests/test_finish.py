@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -216,11 +216,12 @@ def naive_starts(n: int, size: int, windowing: Windowing) -> list[int]:
 def naive_windows(partitions: Partitions, size: int, windowing: Windowing, min_tokens: int) -> list[Window]:
     """Over lists of tokens, one window after another."""
     documents: list[list[Token]] = []
-    for ordinal, (ids, mask) in enumerate(one for blocks in partitions for one in [*sum(blocks, []), ([], None)]):
+    records = [one for blocks in partitions for one in (*chain.from_iterable(blocks), ([], None))]
+    for ordinal, (ids, mask) in enumerate(records):
         bits = mask or [True] * len(ids)
         if ids and len(ids) >= min_tokens and (mask is None or any(bits[1:])):
             documents.append([(ordinal, at, ids[at], bits[at]) for at in range(len(ids))])
-    streams = documents if windowing.scope == "document" else [sum(documents, [])]
+    streams = documents if windowing.scope == "document" else [list(chain.from_iterable(documents))]
     windows = []
     for tokens in streams:
         predicted: set[int] = set()
@@ -301,7 +302,9 @@ def test_every_token_is_predicted_once(
         done = cut(staged(Path(folder), plain, job), size, windowing, 0, shuffle=True)
         found = windows_in(done.blocks, windowing, "shifted")
     documents = [ids for blocks in plain for block in blocks for ids, _ in block]
-    wanted = [id_ for ids in documents for id_ in ids[1:]] if scope == "document" else sum(documents, [])[1:]
+    wanted = (
+        [id_ for ids in documents for id_ in ids[1:]] if scope == "document" else [*chain.from_iterable(documents)][1:]
+    )
     assert Counter(label for _, labels in found for label in labels if label != IGNORE_INDEX) == Counter(wanted)
     assert done.coverage.predictions == len(wanted)
 
