@@ -404,6 +404,107 @@ def test_every_row_once(tmp_path: Path, file_format: str, order: str, rows_per_s
     output = Output("train", file_format, "none", rows_per_shard)
     expected, written = write(tmp_path / "out", some(60, 9), output=output, order=order)
     found = read_back([row for shard in written.rows for row in shard])
+    streams = documents if scope == "document" else [list(chain.from_iterable(documents))]
+    wanted = [token for ids in streams for token in ids[1:]]
+    assert Counter(label for _, labels in found for label in labels if label != IGNORE_INDEX) == Counter(wanted)
+    assert done.coverage.predictions == len(wanted)
+
+
+def test_tokens_of_a_cut_file_that_are_missing(tmp_path: Path) -> None:
+    partitions = [[[document(1, 9, "plain")]], [[document(2, 9, "plain")]]]
+    job = replace(JOB, overlong="split", window=Windowing(3, "corpus"))
+    blocks = staged(tmp_path, partitions, job)
+    done = cut(blocks, 8, Windowing(3, "corpus"), 0, shuffle=False)
+    path = blocks[1].folder / "tokens.bin"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(OutputError, match=r"tokens.bin is cut short"):
+        done.blocks[1].reader().read(0, done.blocks[1].rows)
+
+
+# --- planning and writing --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", packing.STRATEGIES)
+@given(corpora(), jobs, st.none() | st.integers(1, 3))
+def test_plan_block(strategy: str, partitions: Partitions, job: Job, max_segments: int | None) -> None:
+    """Every token in a row or counted as lost; a stream is one row a document, of any length."""
+    documents = [one for blocks in partitions for block in blocks for one in block]
+    if not documents:
+        return
+    job = replace(job, strategy=strategy, max_segments=None if strategy == "wrapped" else max_segments)
+    block = block_of(documents, 0)
+    plan, stops, losses = plan_block(job, block, np.random.default_rng(0))
+    lengths = block.documents.segments["length"].copy()
+    plan.validate(lengths, 9 if job.cut_later else job.max_length)
+    assert plan.tokens + losses.tokens == sum(lengths)
+    seen = [set(range(start, start + n)) for start, n in zip(plan.start.tolist(), plan.length.tolist(), strict=True)]
+    tokens = {(doc, position) for doc, part in zip(plan.doc.tolist(), seen, strict=True) for position in part}
+    assert len(tokens) == plan.tokens, "no token twice"
+    assert all(position < stops[doc] for doc, position in tokens)
+    if job.cut_later:
+        assert plan.doc.tolist() == sorted(set(plan.doc.tolist()))
+        assert plan.rows == len(plan.doc)
+
+
+@dataclass
+class Written:
+    """What `write_shards` gave, and what stands on disk."""
+
+    shards: list[ShardFile]
+    totals: Totals
+    contents: list[bytes]
+    rows: list[list[dict[str, Any]]]  # by shard
+    groups: list[list[int]]  # rows of each row group, by shard
+
+
+MASKED = Layout(masked=True)
+OUTPUT = Output("train", "parquet", "zstd", None)
+
+
+def write(
+    folder: Path,
+    partitions: Partitions,
+    layout: Layout = MASKED,
+    output: Output = OUTPUT,
+    order: str = "plan",
+) -> tuple[list[Row], Written]:
+    """The staged rows in their order, and the shards made of them."""
+    folder.mkdir(exist_ok=True)
+    blocks = staged(folder, partitions, replace(JOB, strategy="bfd"))
+    expected = rows_of(blocks)
+    schema = arrow_schema(layout, {"max_length": "8"})
+    shards, totals = write_shards(folder, blocks, layout, output, schema, seed=3, order=order)
+    paths = [folder / shard.path for shard in shards]
+    batches = [list(read_shard(path, output.file_format)) for path in paths]
+    if output.file_format == "parquet":
+        files = [pq.ParquetFile(path).metadata for path in paths]
+        groups = [[file.row_group(i).num_rows for i in range(file.num_row_groups)] for file in files]
+    else:
+        groups = [[len(batch) for batch in part] for part in batches]
+    rows = [pa.Table.from_batches(part).to_pylist() for part in batches]
+    return expected, Written(shards, totals, [path.read_bytes() for path in paths], rows, groups)
+
+
+def read_back(rows: Sequence[dict[str, Any]]) -> list[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]]:
+    """Tokens and segments of rows as stored."""
+    names = ("doc_ids", "doc_starts", "seq_lengths", "doc_lengths", "next_tokens")
+    return [(tuple(row["input_ids"]), tuple(zip(*(row[name] for name in names), strict=True))) for row in rows]
+
+
+def some(documents: int, per_block: int) -> Partitions:
+    """Documents of 1 to 8 tokens, some masked, in two partitions."""
+    all_documents = [document(n, 1 + n * 7 % 8, "masked" if n % 5 == 4 else "plain") for n in range(documents)]
+    blocks = [all_documents[at : at + per_block] for at in range(0, documents, per_block)]
+    return [blocks[: len(blocks) // 2], blocks[len(blocks) // 2 :]]
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "arrow", "arrow-stream"])
+@pytest.mark.parametrize("order", ["plan", "shuffle"])
+@pytest.mark.parametrize("rows_per_shard", [None, 1, 7, 1000])
+def test_every_row_once(tmp_path: Path, file_format: str, order: str, rows_per_shard: int | None) -> None:
+    output = Output("train", file_format, "none", rows_per_shard)
+    expected, written = write(tmp_path / "out", some(60, 9), output=output, order=order)
+    found = read_back([row for shard in written.rows for row in shard])
     wanted = [(tokens, segments) for tokens, _, segments in expected]
     assert sorted(found) == sorted(wanted)
     assert (found == wanted) == (order == "plan")

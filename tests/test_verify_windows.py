@@ -168,7 +168,7 @@ def at(start: int, length: int = SIZE, document: int = 0, *, corpus: bool = Fals
     following = [DOCS[d][p] for d, p in stream[start + 1 : start + length + 1]]
     documents = sorted({d for d, _ in places})
     ends = [max(i for i, (d, _) in enumerate(places) if d == document) for document in documents]
-    labels = (following + [-100])[: len(places)]
+    labels = [*following, -100][: len(places)]
     return mended(
         {
             "input_ids": [DOCS[d][p] for d, p in places],
@@ -220,12 +220,14 @@ AGAIN, BEYOND = "a label that an earlier window has is masked", "no label goes b
 FAULTS: list[tuple[str, str, Change, str]] = [
     ("keep", "first window missing", swap(0, None), "document 0: the window at token 0 is missing"),
     ("keep", "window missing", swap(2, None), "document 0: the window at token 6 is missing"),
-    ("keep", "tail missing", lambda rows: swap(last(rows, 0), None)(rows), "document 0: the window at token 24 is missing"),
+    ("keep", "tail missing", lambda rows: swap(last(rows, 0), None)(rows),
+        "document 0: the window at token 24 is missing"),
     ("masked overlap", "window missing", swap(1, None), "document 0: the window at token 3 is missing"),
     ("corpus", "first window missing", swap(0, None), "the corpus: the window at token 0 is missing"),
     ("corpus", "window missing", swap(5, None), "the corpus: the window at token 15 is missing"),
     ("corpus", "tail missing", lambda rows: swap(len(rows) - 1, None)(rows), "the corpus: the window at token"),
-    ("align", "tail missing", lambda rows: swap(last(rows, 0), None)(rows), "document 0: the window at token 21 is missing"),
+    ("align", "tail missing", lambda rows: swap(last(rows, 0), None)(rows),
+        "document 0: the window at token 21 is missing"),
     ("keep", "window doubled", lambda rows: rows.append(rows[1]), ONCE),
     ("keep", "window doubled side by side", lambda rows: rows.insert(1, rows[1]), ONCE),
     ("corpus", "window doubled", lambda rows: rows.append(rows[2]), ONCE),
@@ -233,7 +235,7 @@ FAULTS: list[tuple[str, str, Change, str]] = [
     ("keep", "window moved", swap(1, lambda: at(4)), BEGINS),
     ("keep", "tail moved", lambda rows: rows.__setitem__(last(rows, 0), at(25)), BEGINS),
     ("corpus", "window moved", swap(1, lambda: at(4, corpus=True)), BEGINS),
-    ("align", "tail at the next step", lambda rows: rows.__setitem__(last(rows, 4), at(9, 8, 4)), FULL),
+    ("align", "tail at the next step", lambda rows: rows.__setitem__(last(rows, 4), at(9, 8, 4)), BEGINS),
     ("gaps", "window moved into the gap", swap(1, lambda: at(10)), BEGINS),
     ("keep", "window short of a token", swap(1, lambda: at(3, SIZE - 1)), FULL),
     ("corpus", "window short of a token", swap(1, lambda: at(3, SIZE - 1, corpus=True)), FULL),
@@ -248,11 +250,11 @@ FAULTS: list[tuple[str, str, Change, str]] = [
     ("corpus masked overlap", "label before the edge", label(1, SIZE - STRIDE - 1), AGAIN),
     ("corpus masked overlap", "label after the edge masked", label(1, SIZE - STRIDE, -100), NO_LABEL),
     ("keep", "last label", label(1, -1, 7), NEXT),
-    ("keep", "last label masked", label(1, -1, -100), "next|" + NO_LABEL),
+    ("keep", "last label masked", label(1, -1, -100), NO_LABEL),
     ("corpus", "last label", label(1, -1, 7), NEXT),
     ("corpus end to end", "last label", label(1, -1, 7), NEXT),
     ("corpus end to end", "last label masked", label(1, -1, -100), NO_LABEL),
-    ("keep", "label beyond the document", lambda rows: label(last(rows, 0), -1, 5)(rows), "next_tokens end|" + BEYOND),
+    ("keep", "label beyond the document", lambda rows: label(last(rows, 0), -1, 5)(rows), "next_tokens end with the document"),
     ("corpus", "label beyond the corpus", lambda rows: label(len(rows) - 1, -1, 5)(rows), BEYOND),
     ("loss masks", "label before the edge", label(1, SIZE - STRIDE - 1), AGAIN),
     ("keep", "one token", token, "is another in another row"),
@@ -344,7 +346,7 @@ def test_a_token_that_is_not_that_of_input(copy: Copy, kind: str) -> None:
     lines = source.read_text().splitlines()
     told = {(d, p + i) for row in read_rows(out) for d, p, n in segments(row) for i in range(n + (p + n < LENGTHS[d]))}
     assert kind != "keep" or len(told) == sum(LENGTHS) - 1
-    for document, position in sorted(told)[::5]:
+    for document, position in sorted(told)[:: len(told) // 6]:
         changed = [list(ids) for ids in DOCS]
         changed[document][position] = 1001
         source.write_text("".join(json.dumps({"input_ids": ids}) + "\n" for ids in changed))
@@ -380,7 +382,7 @@ FIGURES = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["keep", "drop", "masked overlap", "corpus", "corpus drop", "gaps"])
+@pytest.mark.parametrize("kind", ["keep", "drop", "corpus masked overlap", "corpus drop"])
 def test_wrong_figure(copy: Copy, kind: str) -> None:
     out, source = copy(kind)
     whole = (out / "manifest.json").read_text()
