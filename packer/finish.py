@@ -1,6 +1,6 @@
 """Finalisation: what is known only when every partition is done. Row order, document ordinals, shards, checksums.
 
-staged blocks ─▶ (wrapped: cut the one stream over all blocks) ─▶ merge at random ─▶ columns ─▶ shards
+staged blocks ─▶ (windows, wrapped: packer.cutting) ─▶ merge at random ─▶ columns ─▶ shards
 """
 
 from __future__ import annotations
@@ -9,43 +9,26 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
 import numpy as np
 import pyarrow as pa
 
+from packer.cutting import StagedBlock
 from packer.interleave import Stream, generator, in_order, shuffled
 from packer.manifest import DATA, Totals, shard_name
-from packer.packing.wrapped import cut_stream
 from packer.plan import Int64Array, offsets_of
 from packer.rows import Rows, columns, concatenate
 from packer.schema import FORMATS, Layout
 from packer.shards import ShardFile, ShardWriter, record_batch
-from packer.stage import PartitionReport, write_block
-from packer.staging import BlockReader
+from packer.stage import PartitionReport
 from packer.threads import ordered_ahead
 
 GROUP_TOKENS = 500_000  # a row group: small enough to shuffle and to read at once, large enough to compress
 SHARD_TOKENS = 64 << 20  # about 140 MB of Parquet
-HEAD_ROWS = 64  # documents read at a time to complete a row that runs over a block's end
 FEW_SHARDS, FEW_TOKENS = 8, 1 << 20  # a small set has so many shards, if each then has as many tokens
-
-
-@dataclass(frozen=True)
-class StagedBlock:
-    """Rows ready to be merged. key: (partition, block); first_doc: ordinal of its partition's first record."""
-
-    folder: Path
-    key: tuple[int, int]
-    first_doc: int
-    rows: int
-    tokens: int
-    masked: bool
-
-    def reader(self) -> BlockReader:
-        return BlockReader(self.folder, masked=self.masked)
 
 
 @dataclass(frozen=True)
@@ -71,48 +54,6 @@ def staged_blocks(folder: Path, reports: Sequence[PartitionReport]) -> list[Stag
 
 def partition_folder(folder: Path, index: int) -> Path:
     return folder / f"part-{index:05d}"
-
-
-def cut_streams(
-    blocks: Sequence[StagedBlock], max_length: int, seed: int, *, shuffle: bool
-) -> tuple[list[StagedBlock], int]:
-    """Blocks of documents become blocks of rows cut from the one stream over all of them, one short row in all.
-
-    A row belongs to the block in which it starts, and takes what it lacks from the head of those that follow.
-    Also returns how many documents were cut.
-    """
-    result = []
-    split = 0
-    starts = offsets_of(np.array([block.tokens for block in blocks], np.int64)).tolist()
-    for i, block in enumerate(blocks):
-        begin = -starts[i] % max_length
-        source = block.reader().read(0, block.rows)
-        places = starts[i] + source.row_offsets
-        split += int((places[:-1] // max_length != (places[1:] - 1) // max_length).sum())
-        if begin < block.tokens:
-            overhang = -(block.tokens - begin) % max_length
-            source = concatenate([source, *_head(blocks[i + 1 :], block.first_doc, overhang)])
-            stops = source.segments["length"].copy()
-            plan = cut_stream(stops, max_length, begin=begin, end=block.tokens)
-            if shuffle:
-                plan = plan.take_rows(generator(seed, Stream.ROWS, *block.key).permutation(plan.rows))
-            folder = block.folder.with_name(block.folder.name + "-rows")
-            write_block(source, plan, stops, folder)
-            masked = source.trained is not None
-            result.append(replace(block, folder=folder, rows=plan.rows, tokens=plan.tokens, masked=masked))
-    return result, split
-
-
-def _head(blocks: Sequence[StagedBlock], first_doc: int, tokens: int) -> Iterator[Rows]:
-    """The first documents of the blocks that follow, until they hold so many tokens. Ordinals as from `first_doc`."""
-    for block in blocks:
-        for start in range(0, block.rows, HEAD_ROWS):
-            if tokens <= 0:
-                return
-            rows = block.reader().read(start, min(HEAD_ROWS, block.rows - start))
-            rows.segments["doc"] += block.first_doc - first_doc
-            yield rows
-            tokens -= len(rows.tokens)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from packer import tokenizer
 from packer.errors import DatasetError, TokenizerError, UsageError
 from packer.manifest import Manifest
 from packer.plan import BoolArray, Int64Array
-from packer.report import counted
+from packer.report import counted, coverage_as_text, predictions_as_text, windows_as_text
 from packer.schema import IGNORE_INDEX
 from packer.verify.rows import Group, groups
 
@@ -133,11 +133,24 @@ def totals_lines(out: Path, manifest: Manifest) -> list[str]:
     """What the data set is, in a few lines."""
     totals, layout = manifest.totals, manifest.layout
     size = sum(shard.bytes for shard in manifest.shards)
+    window, coverage = manifest.options.window, manifest.coverage
+    if window and coverage:
+        what = [
+            f"{out}: {totals.rows:,} windows of at most {manifest.max_length:,} tokens, {windows_as_text(window)}, "
+            f"{manifest.efficiency:.2%} full",
+            f"  {coverage_as_text(coverage)}; {manifest.losses.tokens:,} left out",
+            f"  {predictions_as_text(coverage)}; {totals.placed_documents:,} documents in windows, "
+            f"{totals.split_documents:,} in several",
+        ]
+    else:
+        what = [
+            f"{out}: {totals.rows:,} rows of at most {manifest.max_length:,} tokens, by {manifest.options.strategy}, "
+            f"{manifest.efficiency:.2%} full",
+            f"  {totals.placed_tokens:,} tokens in {totals.segments:,} segments of {totals.placed_documents:,} "
+            f"documents ({totals.split_documents:,} cut); {manifest.losses.tokens:,} tokens lost",
+        ]
     return [
-        f"{out}: {totals.rows:,} rows of at most {manifest.max_length:,} tokens, by {manifest.options.strategy}, "
-        f"{manifest.efficiency:.2%} full",
-        f"  {totals.placed_tokens:,} tokens in {totals.segments:,} segments of {totals.placed_documents:,} documents "
-        f"({totals.split_documents:,} cut); {manifest.losses.tokens:,} tokens lost",
+        *what,
         f"  labels {layout.labels}, attention by {layout.boundaries}, positions by {layout.positions}, "
         f"columns {layout.columns}",
         f"  {size / 1e6:,.1f} MB of {manifest.file_format} in {counted(len(manifest.shards), 'shard')}, "

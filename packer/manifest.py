@@ -15,6 +15,7 @@ from packer.errors import DatasetError
 from packer.packing.overlong import Losses
 from packer.schema import FORMAT_NAME, FORMAT_VERSION, Layout, Skipped
 from packer.shards import ShardFile
+from packer.windowing import Coverage, Windowing
 
 FILE = "manifest.json"
 DATA = "data"
@@ -61,6 +62,7 @@ class Totals:
     attention_cost: int = 0
     max_seqlen: int = 0
     max_token_id: int = -1
+    masked_documents: int = 0  # with a loss mask
 
     def __add__(self, other: Totals) -> Totals:
         """Sums of all counts, the larger of the two maxima."""
@@ -84,10 +86,14 @@ class Options:
     order: str
     block_tokens: int
     rows_per_shard: int | None
+    window: Windowing | None
 
 
 @dataclass(frozen=True)
 class Manifest:
+    """command: `pack` or `window`; coverage: of windows, None for `pack`."""
+
+    command: str
     split: str
     file_format: str
     compression: str
@@ -100,6 +106,7 @@ class Manifest:
     inputs: list[InputFile]
     totals: Totals
     losses: Losses
+    coverage: Coverage | None
     skipped_records: list[Skipped]
     lower_bound: int
     efficiency: float

@@ -17,7 +17,7 @@ import numpy
 import pyarrow
 import tokenizers
 
-from packer import __version__, corpus, finish, metrics, stage
+from packer import __version__, corpus, cutting, finish, metrics, stage
 from packer.commit import Output
 from packer.corpus import Partition
 from packer.corpus.documents import KEPT_REASONS
@@ -76,6 +76,28 @@ def pack(
     return Result(out, manifest, Facts(ended - began, staged - began, ended - staged, found.left_out))
 
 
+def window(
+    inputs: Sequence[str],
+    out: Path,
+    job: Job,
+    layout: Layout,
+    output: finish.Output,
+    *,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Result:
+    """Cuts INPUT into windows as `job.window` says, one a row, each one attention sequence. Otherwise as `pack`."""
+    if job.window is None:
+        raise UsageError("window needs a stride")
+    if job.window.stride > job.max_length and not job.window.allow_gaps:
+        raise UsageError(
+            f"--stride {job.window.stride} is above --context-size {job.max_length}: the tokens between two windows "
+            "would be in none of them; --allow-gaps if that is meant"
+        )
+    layout = replace(layout, boundaries="row" if job.window.scope == "corpus" else "document")
+    return pack(inputs, out, job, layout, output, overwrite=overwrite, progress=progress)
+
+
 def _stage_all(
     job: Job, partitions: Sequence[Partition], folder: Path, progress: Progress | None
 ) -> list[PartitionReport]:
@@ -106,13 +128,16 @@ def _finish(
     totals = sum((report.totals for report in reports), Totals())
     losses = sum((report.losses for report in reports), Losses())
     blocks = finish.staged_blocks(folder, reports)
+    masked = totals.masked_documents > 0 or (job.window is not None and job.window.mask_overlap)
+    layout = replace(layout, masked=masked)
+    coverage = None
+    if job.cut_later and blocks:
+        cut = cutting.cut(blocks, job.max_length, job.window, job.seed, shuffle=job.order == "shuffle")
+        blocks, coverage = cut.blocks, cut.coverage if job.window else None
+        totals = replace(totals, placed_documents=cut.placed_documents, split_documents=cut.split_documents)
     if not blocks:
-        raise InputError(_nothing(totals, losses))
-    if job.is_stream:
-        blocks, split = finish.cut_streams(blocks, job.max_length, job.seed, shuffle=job.order == "shuffle")
-        totals = replace(totals, split_documents=split)
-    layout = replace(layout, masked=any(block.masked for report in reports for block in report.blocks))
-    if job.is_stream and job.overlong is None and layout.masked and layout.boundaries == "row":
+        raise InputError(_nothing(job, totals, losses))
+    if job.strategy == "wrapped" and job.overlong is None and layout.masked and layout.boundaries == "row":
         raise UsageError(
             "--strategy wrapped --boundaries row on records with a loss mask needs --overlong split or truncate: "
             "otherwise the rows do not say where a segment ends"
@@ -122,6 +147,7 @@ def _finish(
     shards, written = finish.write_shards(folder, blocks, layout, output, schema, job.seed, job.order)
     totals += written
     return Manifest(
+        command="window" if job.window else "pack",
         split=output.split,
         file_format=output.file_format,
         compression=output.compression,
@@ -134,6 +160,7 @@ def _finish(
         inputs=_inputs(partitions, reports),
         totals=totals,
         losses=losses,
+        coverage=coverage,
         skipped_records=_skipped(reports),
         lower_bound=metrics.lower_bound(totals.placed_tokens, job.max_length),
         efficiency=metrics.efficiency(totals.placed_tokens, totals.rows, job.max_length),
@@ -156,11 +183,16 @@ def _tokenizer_facts(job: Job) -> TokenizerFacts | None:
     )
 
 
-def _nothing(totals: Totals, losses: Losses) -> str:
+def _nothing(job: Job, totals: Totals, losses: Losses) -> str:
     if not totals.documents:
         return (
             f"there is nothing to pack: INPUT holds no document ({totals.records} records, of which {totals.empty} are "
             f"empty and {totals.skipped} were skipped)"
+        )
+    if (left := totals.documents - losses.documents) and job.window:
+        return (
+            f"there is no window: none of {left} documents is long enough for --context-size {job.max_length} with "
+            f"--tail {job.window.tail} ({losses.documents} more were left out)"
         )
     return (
         f"there is nothing to pack: none of {totals.documents} documents is left ({losses.dropped_documents} too long, "
@@ -183,6 +215,7 @@ def _options(job: Job, output: finish.Output) -> Options:
         order=job.order,
         block_tokens=job.block_tokens,
         rows_per_shard=output.rows_per_shard,
+        window=job.window,
     )
 
 

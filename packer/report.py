@@ -7,6 +7,7 @@ from typing import Any
 
 from packer.manifest import Manifest
 from packer.pipeline import Result
+from packer.windowing import Coverage, Windowing
 
 LABEL_WIDTH = 12
 
@@ -26,21 +27,54 @@ def summary(result: Result) -> str:
 
 def data_lines(result: Result) -> list[tuple[str, str]]:
     manifest, totals = result.manifest, result.manifest.totals
-    cut = counted(totals.split_documents, "document")
+    window, coverage = manifest.options.window, manifest.coverage
     lines = [
         ("documents", f"{totals.documents:,} with {_tokens(totals.tokens)}{_left_out_records(manifest)}"),
-        ("rows", f"{totals.rows:,} of at most {manifest.max_length:,} tokens, by {manifest.options.strategy}"),
-        ("full", f"{manifest.efficiency:.2%}, {_above_bound(manifest)}"),
-        (
-            "segments",
-            f"{totals.segments:,}, {manifest.packing_factor:.1f} a row, {cut} cut",
-        ),
+        *(_window_lines(manifest, window, coverage) if window and coverage else _row_lines(manifest)),
         ("lost", _lost(manifest)),
         ("trained", f"{totals.loss_tokens:,} of {_tokens(totals.placed_tokens)}, labels {manifest.layout.labels}"),
     ]
     if manifest.tokenizer:
         lines.append(("added", manifest.tokenizer.summary))
     return lines
+
+
+def _row_lines(manifest: Manifest) -> list[tuple[str, str]]:
+    totals = manifest.totals
+    cut = counted(totals.split_documents, "document")
+    return [
+        ("rows", f"{totals.rows:,} of at most {manifest.max_length:,} tokens, by {manifest.options.strategy}"),
+        ("full", f"{manifest.efficiency:.2%}, {_above_bound(manifest)}"),
+        ("segments", f"{totals.segments:,}, {manifest.packing_factor:.1f} a row, {cut} cut"),
+    ]
+
+
+def _window_lines(manifest: Manifest, window: Windowing, coverage: Coverage) -> list[tuple[str, str]]:
+    return [
+        ("windows", f"{coverage.windows:,} of at most {manifest.max_length:,} tokens, {windows_as_text(window)}"),
+        ("full", f"{manifest.efficiency:.2%}"),
+        ("tokens", coverage_as_text(coverage)),
+        ("predicted", predictions_as_text(coverage)),
+    ]
+
+
+def windows_as_text(window: Windowing) -> str:
+    where = "each document" if window.scope == "document" else "the corpus as one stream"
+    masked = ", overlap masked" if window.mask_overlap else ""
+    return f"every {window.stride:,} over {where}, tail {window.tail}{masked}"
+
+
+def coverage_as_text(coverage: Coverage) -> str:
+    return (
+        f"{coverage.tokens:,} in windows, {coverage.distinct_tokens:,} distinct: "
+        f"each {coverage.duplication:.2f} times; {coverage.unseen_tokens:,} in no window"
+    )
+
+
+def predictions_as_text(coverage: Coverage) -> str:
+    least, most = coverage.predictions_min, coverage.predictions_max
+    often = counted(most, "time") if least == most else f"{least:,} to {most:,} times"
+    return f"{counted(coverage.predictions, 'label')}; each token {often}, {coverage.predictions_mean:.2f} on average"
 
 
 def _above_bound(manifest: Manifest) -> str:
@@ -69,6 +103,11 @@ def _lost(manifest: Manifest) -> str:
         ("dropped with nothing to train on", losses.untrained_documents, losses.untrained_tokens),
     )
     parts = [f"{_tokens(tokens)}: {n:,} documents {what}" for what, n, tokens in reasons if n]
+    if manifest.coverage and manifest.coverage.unseen_tokens:
+        whole = manifest.totals.documents - losses.documents - manifest.totals.placed_documents
+        parts.append(
+            f"{_tokens(manifest.coverage.unseen_tokens)} in no window" + (f", {whole:,} documents whole" * bool(whole))
+        )
     return "; ".join(parts) or "nothing: every token is in a row"
 
 
@@ -99,6 +138,7 @@ def facts(result: Result) -> dict[str, Any]:
         **asdict(result.facts),
         "totals": asdict(manifest.totals),
         "losses": asdict(manifest.losses),
+        "coverage": asdict(manifest.coverage) if manifest.coverage else None,
         "efficiency": manifest.efficiency,
         "lower_bound": manifest.lower_bound,
         "packing_factor": manifest.packing_factor,

@@ -16,7 +16,10 @@ Labels = Literal["aligned", "shifted"]
 Boundaries = Literal["document", "row"]
 Positions = Literal["segment", "row", "document"]
 Columns = Literal["full", "compact"]
+Scope = Literal["document", "corpus"]  # what windows slide over
+Tail = Literal["keep", "drop", "align"]  # what becomes of the tokens after the last window with all labels
 
+SCOPES, TAILS = map(get_args, (Scope, Tail))
 LABELS, BOUNDARIES, POSITIONS, COLUMNS = map(get_args, (Labels, Boundaries, Positions, Columns))
 FORMATS = {"parquet": "parquet", "arrow": "arrow", "arrow-stream": "arrow"}  # name: file extension
 COMPRESSIONS = ("zstd", "lz4", "none")
@@ -24,7 +27,7 @@ COMPRESSIONS = ("zstd", "lz4", "none")
 
 @dataclass(frozen=True)
 class Layout:
-    """The conventions of a data set. `masked`: some document came with a loss mask."""
+    """The conventions of a data set. `masked`: some token is not trained, by a loss mask or `--mask-overlap`."""
 
     labels: Labels = "aligned"
     boundaries: Boundaries = "document"

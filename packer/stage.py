@@ -30,6 +30,7 @@ from packer.plan import BoolArray, Int32Array, Int64Array, Plan, offsets_of
 from packer.rows import Rows, gather, whole_documents
 from packer.schema import Skipped
 from packer.staging import BlockWriter, sync
+from packer.windowing import Windowing
 
 T = TypeVar("T", bound=np.generic)
 CHUNK_TOKENS = 4 << 20  # gathered and written at a time
@@ -59,16 +60,17 @@ class Job:
     seed: int
     order: str
     block_tokens: int
+    window: Windowing | None = None
 
     @property
-    def is_stream(self) -> bool:
-        """Rows are cut from one stream over all partitions, which is known only when all are done."""
-        return self.strategy == "wrapped"
+    def cut_later(self) -> bool:
+        """Documents are staged whole, and rows cut from them when all partitions are done (see `packer.cutting`)."""
+        return self.window is not None or self.strategy == "wrapped"
 
 
 @dataclass(frozen=True)
 class BlockReport:
-    """A staged block. folder: relative to the partition's; rows: how many it holds (documents, if a stream is cut
+    """A staged block. folder: relative to the partition's; rows: how many it holds (documents, if rows are cut
     later); masked: it says of each token whether it is trained."""
 
     folder: str
@@ -265,7 +267,7 @@ def _grown(values: NDArray[T], used: int, needed: int) -> NDArray[T]:
 def plan_block(job: Job, block: Block, rng: np.random.Generator) -> tuple[Plan, Int32Array, Losses]:
     """The block's rows, where each of its documents ends after truncation, and what is lost.
 
-    A stream is cut later: its plan here is one row a document.
+    Where rows are cut later the plan here is one row a document.
     """
     documents = block.documents
     lengths = documents.segments["length"].copy()
@@ -273,8 +275,8 @@ def plan_block(job: Job, block: Block, rng: np.random.Generator) -> tuple[Plan, 
     if documents.trained is not None:
         trained = Trained.of(documents.trained, block.masked, documents.row_offsets)
     kept = overlong.keep(lengths, job.max_length, job.overlong, min_tokens=job.min_tokens, trained=trained)
-    pieces = overlong.whole(kept) if job.is_stream else overlong.split(kept, job.max_length)
-    strategy = packing.load("none" if job.is_stream else job.strategy)
+    pieces = overlong.whole(kept) if job.cut_later else overlong.split(kept, job.max_length)
+    strategy = packing.load("none" if job.cut_later else job.strategy)
     plan = strategy(pieces.length, job.max_length, max_segments=job.max_segments, rng=rng)
     placed = Plan(pieces.doc[plan.doc], pieces.start[plan.doc] + plan.start, plan.length, plan.row_offsets)
     return placed, kept.stop, kept.losses
@@ -282,7 +284,7 @@ def plan_block(job: Job, block: Block, rng: np.random.Generator) -> tuple[Plan, 
 
 def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> tuple[BlockReport, Totals, Losses]:
     plan, stops, losses = plan_block(job, block, generator(job.seed, Stream.TIES, *key))
-    if job.order == "shuffle" and not job.is_stream:
+    if job.order == "shuffle" and not job.cut_later:
         plan = plan.take_rows(generator(job.seed, Stream.ROWS, *key).permutation(plan.rows))
     name = f"block-{key[1]:05d}"
     if plan.rows:
@@ -294,6 +296,7 @@ def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> 
         placed_documents=int((pieces > 0).sum()),
         split_documents=int((pieces > 1).sum()),
         max_token_id=int(block.documents.tokens.max(initial=-1)),
+        masked_documents=int(block.masked.sum()),
     )
     return BlockReport(name, plan.rows, plan.tokens, block.documents.trained is not None), totals, losses
 

@@ -11,6 +11,8 @@ Rows are read by ordinary reads: a memory map would make the process look as lar
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from io import FileIO
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,26 +33,20 @@ class BlockWriter:
         self.folder = folder
         self.rows = 0
         self._end = np.zeros(2, np.int64)  # segments and tokens so far
-        self._append("rows.bin", self._end)
+        append(folder / "rows.bin", self._end)
 
     def write(self, rows: Rows) -> None:
-        self._append("tokens.bin", rows.tokens)
+        append(self.folder / "tokens.bin", rows.tokens)
         if rows.trained is not None:
-            self._append("trained.bin", rows.trained)
-        self._append("segments.bin", rows.segments)
+            append(self.folder / "trained.bin", rows.trained)
+        append(self.folder / "segments.bin", rows.segments)
         ends = np.stack([rows.row_segments, rows.row_offsets], axis=1)[1:] + self._end
-        self._append("rows.bin", ends)
+        append(self.folder / "rows.bin", ends)
         self._end = ends[-1]
         self.rows += len(rows)
 
-    def _append(self, name: str, values: NDArray[np.generic]) -> None:
-        with open(self.folder / name, "ab") as file:
-            file.write(np.ascontiguousarray(values).data)
-
     def close(self) -> None:
-        for path in sorted(self.folder.iterdir()):
-            sync(path)
-        sync(self.folder)
+        sync_all(self.folder)
 
 
 class BlockReader:
@@ -72,12 +68,40 @@ class BlockReader:
         )
 
     def _read(self, name: str, dtype: np.dtype[T], start: int, count: int) -> NDArray[T]:
-        values = np.fromfile(self.folder / name, dtype, count, offset=start * dtype.itemsize)
-        if len(values) != count:
-            raise OutputError(
-                f"staging file {self.folder / name} is cut short; the disk may be full or failing: run again"
-            )
+        values = np.empty(count, dtype)
+        read_into(self.folder / name, [(values, start)])
         return values
+
+
+def append(path: Path, values: NDArray[np.generic]) -> None:
+    with open(path, "ab") as file:
+        file.write(np.ascontiguousarray(values).data)
+
+
+def read_into(path: Path, parts: Iterable[tuple[NDArray[np.generic], int]]) -> None:
+    """Fills each array (n,) with n values of the file, from that one on."""
+    with open(path, "rb", buffering=0) as file:
+        for values, start in parts:
+            file.seek(start * values.itemsize)
+            if not _filled(file, values.view(np.uint8).data):
+                raise OutputError(f"staging file {path} is cut short; the disk may be full or failing: run again")
+
+
+def _filled(file: FileIO, view: memoryview) -> bool:
+    """A read gives at most 2 GB at once."""
+    while view:
+        count = file.readinto(view)
+        if not count:
+            return False
+        view = view[count:]
+    return True
+
+
+def sync_all(folder: Path) -> None:
+    """Forces a folder's files and entries to disk."""
+    for path in sorted(folder.iterdir()):
+        sync(path)
+    sync(folder)
 
 
 def sync(path: Path) -> None:

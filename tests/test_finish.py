@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,16 +18,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packer import finish, packing, staging
+from packer import cutting, finish, packing, staging
 from packer.corpus import ReadOptions
+from packer.cutting import StagedBlock, cut
 from packer.encoding import Encoded
-from packer.finish import Output, StagedBlock, cut_streams, staged_blocks, write_shards
+from packer.errors import OutputError
+from packer.finish import Output, staged_blocks, write_shards
 from packer.interleave import Stream, generator
 from packer.manifest import Totals
 from packer.packing.overlong import Losses
-from packer.schema import IGNORE_INDEX, Layout
+from packer.plan import runs
+from packer.rows import columns
+from packer.schema import IGNORE_INDEX, SCOPES, TAILS, Layout
 from packer.shards import ShardFile, arrow_schema, read_shard
 from packer.stage import Block, BlockReport, Job, PartitionReport, collect, plan_block, write_block
+from packer.windowing import Windowing
 
 Document = tuple[list[int], list[bool] | None]  # ids, mask
 Partitions = list[list[list[Document]]]  # partitions of blocks of documents
@@ -169,28 +174,153 @@ jobs = st.builds(
 
 @settings(max_examples=80)
 @given(corpora(), jobs, st.booleans(), st.sampled_from([1, 2, 64]))
-def test_a_stream_is_cut_once(partitions: Partitions, job: Job, shuffle: bool, head_rows: int) -> None:
+def test_a_stream_is_cut_once(partitions: Partitions, job: Job, shuffle: bool, at_once: int) -> None:
     expected = naive_stream(partitions, job)
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finish, "HEAD_ROWS", head_rows)
-        blocks, split = cut_streams(staged(Path(folder), partitions, job), job.max_length, job.seed, shuffle=shuffle)
-        found = rows_of(blocks)
+        patch.setattr(cutting, "ROWS", at_once)
+        done = cut(staged(Path(folder), partitions, job), job.max_length, None, job.seed, shuffle=shuffle)
+        found = rows_of(done.blocks)
     assert sorted(found) == sorted(expected)
     assert shuffle or found == expected, "unshuffled rows stand in the stream's order"
     assert sum(len(tokens) < job.max_length for tokens, _, _ in found) <= 1
     rows_with = Counter(segment[0] for _, _, segments in expected for segment in segments)
-    assert split == sum(rows > 1 for rows in rows_with.values())
+    assert done.split_documents == sum(rows > 1 for rows in rows_with.values())
+    assert done.placed_documents == len(rows_with)
 
 
 def test_a_row_over_many_blocks() -> None:
     """Seven blocks of one token in three partitions; rows of five."""
     partitions = [[[document(number, 1, "plain")] for number in range(a, b)] for a, b in ((0, 2), (2, 3), (3, 7))]
     with TemporaryDirectory() as folder:
-        blocks, split = cut_streams(staged(Path(folder), partitions, JOB), 5, 0, shuffle=False)
-        found = rows_of(blocks)
-    assert split == 0
+        done = cut(staged(Path(folder), partitions, JOB), 5, None, 0, shuffle=False)
+        found = rows_of(done.blocks)
+    assert done.split_documents == 0
     assert [tokens for tokens, _, _ in found] == [(0, 100, 200, 300, 400), (500, 600)]
     assert [[segment[0] for segment in segments] for _, _, segments in found] == [[0, 1, 3, 5, 6], [7, 8]]
+
+
+# --- windows ---------------------------------------------------------------------------------------------------------
+
+Token = tuple[int, int, int, bool]  # document, position, id, trained
+Window = tuple[list[tuple[int, int, int]], list[int]]  # document, position and id of each token; labels
+
+
+def naive_starts(n: int, size: int, windowing: Windowing) -> list[int]:
+    """Windows with all labels, then what the tail asks for."""
+    full = [s for s in range(0, n, windowing.stride) if s + size < n]
+    keep = [s for s in range(0, n, windowing.stride) if s + size >= n][:1]
+    align = [max(n - size - 1, 0)] if max((s + size for s in full), default=0) < n - 1 else []
+    return full + {"keep": keep, "align": align, "drop": []}[windowing.tail]
+
+
+def naive_windows(partitions: Partitions, size: int, windowing: Windowing, min_tokens: int) -> list[Window]:
+    """Over lists of tokens, one window after another."""
+    documents: list[list[Token]] = []
+    records = [one for blocks in partitions for one in (*chain.from_iterable(blocks), ([], None))]
+    for ordinal, (ids, mask) in enumerate(records):
+        bits = mask or [True] * len(ids)
+        if ids and len(ids) >= min_tokens and (mask is None or any(bits[1:])):
+            documents.append([(ordinal, at, ids[at], bits[at]) for at in range(len(ids))])
+    streams = documents if windowing.scope == "document" else [list(chain.from_iterable(documents))]
+    windows = []
+    for tokens in streams:
+        predicted: set[int] = set()
+        for s in naive_starts(len(tokens), size, windowing):
+            targets = range(s + 1, min(s + size, len(tokens)) + 1)
+            real = {t for t in targets if t < len(tokens) and not (windowing.mask_overlap and t in predicted)}
+            if real:
+                labels = [tokens[t][2] if t in real and tokens[t][3] else IGNORE_INDEX for t in targets]
+                windows.append(([token[:3] for token in tokens[s : s + size]], labels))
+                predicted |= set(targets)
+    return windows
+
+
+def windows_in(blocks: Sequence[StagedBlock], windowing: Windowing, labels: str) -> list[Window]:
+    """As the columns say it, in either convention of labels."""
+    layout = Layout(labels=labels, boundaries="row" if windowing.scope == "corpus" else "document")  # type: ignore[arg-type]
+    found: list[Window] = []
+    for block in blocks:
+        rows = block.reader().read(0, block.rows)
+        values = columns(rows, layout).lists
+        targets = values["labels"].values
+        if labels == "aligned":  # as a reader converts them
+            targets = np.append(targets[1:], IGNORE_INDEX)
+            targets[rows.row_offsets[1:] - 1] = values["next_tokens"].values[rows.row_segments[1:] - 1]
+        document = np.repeat(rows.segments["doc"], rows.segments["length"])
+        position = runs(rows.segments["start"].astype(np.int64), rows.segments["length"])
+        tokens = list(zip(document.tolist(), position.tolist(), rows.tokens.tolist(), strict=True))
+        found += [(tokens[a:b], targets[a:b].tolist()) for a, b in pairwise(rows.row_offsets.tolist())]
+        assert block.tokens == len(tokens)
+    return found
+
+
+windowings = st.builds(
+    Windowing,
+    st.integers(1, 9) | st.just(30),
+    st.sampled_from(SCOPES),
+    st.sampled_from(TAILS),
+    st.booleans(),
+)
+
+
+@settings(max_examples=120)
+@given(
+    corpora(), st.integers(1, 8) | st.just(20), windowings, st.integers(0, 3), st.booleans(), st.sampled_from([1, 64])
+)
+def test_windows(
+    partitions: Partitions, size: int, windowing: Windowing, min_tokens: int, shuffle: bool, at_once: int
+) -> None:
+    """The same whatever the blocks and partitions are; a window may span many of them."""
+    expected = naive_windows(partitions, size, windowing, min_tokens)
+    job = replace(JOB, max_length=size, overlong="split", min_tokens=min_tokens, window=windowing)
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cutting, "ROWS", at_once)
+        done = cut(staged(Path(folder), partitions, job), size, windowing, 0, shuffle=shuffle)
+        found = windows_in(done.blocks, windowing, "shifted")
+        assert sorted(found) == sorted(expected)
+        assert shuffle or found == expected, "unshuffled windows stand in the order of the input"
+        assert sorted(windows_in(done.blocks, windowing, "aligned")) == sorted(expected), "next_tokens keep the rest"
+    in_windows = [{token[0] for token in tokens} for tokens, _ in expected]
+    windows_with = Counter(document for documents in in_windows for document in documents)
+    assert done.placed_documents == len(windows_with)
+    assert done.split_documents == sum(count > 1 for count in windows_with.values())
+    distinct = {token[:2] for tokens, _ in expected for token in tokens}
+    tokens = sum(len(tokens) for tokens, _ in expected)
+    coverage = done.coverage
+    assert (coverage.windows, coverage.tokens, coverage.distinct_tokens) == (len(expected), tokens, len(distinct))
+
+
+@given(corpora(), st.integers(1, 8), st.data(), st.sampled_from(SCOPES), st.sampled_from(["keep", "align"]))
+def test_every_token_is_predicted_once(
+    partitions: Partitions, size: int, data: st.DataObject, scope: str, tail: str
+) -> None:
+    """All but each document's first; over the corpus, all but the first."""
+    windowing = Windowing(data.draw(st.integers(1, size)), scope, tail, mask_overlap=True)  # type: ignore[arg-type]
+    plain = [[[(ids, None) for ids, _ in block] for block in blocks] for blocks in partitions]
+    job = replace(JOB, max_length=size, overlong="split", window=windowing)
+    with TemporaryDirectory() as folder:
+        done = cut(staged(Path(folder), plain, job), size, windowing, 0, shuffle=True)
+        found = windows_in(done.blocks, windowing, "shifted")
+    documents = [ids for blocks in plain for block in blocks for ids, _ in block]
+    wanted = (
+        [id_ for ids in documents for id_ in ids[1:]] if scope == "document" else [*chain.from_iterable(documents)][1:]
+    )
+    assert Counter(label for _, labels in found for label in labels if label != IGNORE_INDEX) == Counter(wanted)
+    assert done.coverage.predictions == len(wanted)
+
+
+def test_tokens_of_a_cut_file_that_are_missing(tmp_path: Path) -> None:
+    partitions = [[[document(1, 9, "plain")]], [[document(2, 9, "plain")]]]
+    job = replace(JOB, overlong="split", window=Windowing(3, "corpus"))
+    blocks = staged(tmp_path, partitions, job)
+    done = cut(blocks, 8, Windowing(3, "corpus"), 0, shuffle=False)
+    path = blocks[1].folder / "tokens.bin"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(OutputError, match=r"tokens.bin is cut short"):
+        done.blocks[1].reader().read(0, done.blocks[1].rows)
+
+
+# --- planning and writing --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", packing.STRATEGIES)
@@ -204,13 +334,114 @@ def test_plan_block(strategy: str, partitions: Partitions, job: Job, max_segment
     block = block_of(documents, 0)
     plan, stops, losses = plan_block(job, block, np.random.default_rng(0))
     lengths = block.documents.segments["length"].copy()
-    plan.validate(lengths, 9 if job.is_stream else job.max_length)
+    plan.validate(lengths, 9 if job.cut_later else job.max_length)
     assert plan.tokens + losses.tokens == sum(lengths)
     seen = [set(range(start, start + n)) for start, n in zip(plan.start.tolist(), plan.length.tolist(), strict=True)]
     tokens = {(doc, position) for doc, part in zip(plan.doc.tolist(), seen, strict=True) for position in part}
     assert len(tokens) == plan.tokens, "no token twice"
     assert all(position < stops[doc] for doc, position in tokens)
-    if job.is_stream:
+    if job.cut_later:
+        assert plan.doc.tolist() == sorted(set(plan.doc.tolist()))
+        assert plan.rows == len(plan.doc)
+
+
+@dataclass
+class Written:
+    """What `write_shards` gave, and what stands on disk."""
+
+    shards: list[ShardFile]
+    totals: Totals
+    contents: list[bytes]
+    rows: list[list[dict[str, Any]]]  # by shard
+    groups: list[list[int]]  # rows of each row group, by shard
+
+
+MASKED = Layout(masked=True)
+OUTPUT = Output("train", "parquet", "zstd", None)
+
+
+def write(
+    folder: Path,
+    partitions: Partitions,
+    layout: Layout = MASKED,
+    output: Output = OUTPUT,
+    order: str = "plan",
+) -> tuple[list[Row], Written]:
+    """The staged rows in their order, and the shards made of them."""
+    folder.mkdir(exist_ok=True)
+    blocks = staged(folder, partitions, replace(JOB, strategy="bfd"))
+    expected = rows_of(blocks)
+    schema = arrow_schema(layout, {"max_length": "8"})
+    shards, totals = write_shards(folder, blocks, layout, output, schema, seed=3, order=order)
+    paths = [folder / shard.path for shard in shards]
+    batches = [list(read_shard(path, output.file_format)) for path in paths]
+    if output.file_format == "parquet":
+        files = [pq.ParquetFile(path).metadata for path in paths]
+        groups = [[file.row_group(i).num_rows for i in range(file.num_row_groups)] for file in files]
+    else:
+        groups = [[len(batch) for batch in part] for part in batches]
+    rows = [pa.Table.from_batches(part).to_pylist() for part in batches]
+    return expected, Written(shards, totals, [path.read_bytes() for path in paths], rows, groups)
+
+
+def read_back(rows: Sequence[dict[str, Any]]) -> list[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]]:
+    """Tokens and segments of rows as stored."""
+    names = ("doc_ids", "doc_starts", "seq_lengths", "doc_lengths", "next_tokens")
+    return [(tuple(row["input_ids"]), tuple(zip(*(row[name] for name in names), strict=True))) for row in rows]
+
+
+def some(documents: int, per_block: int) -> Partitions:
+    """Documents of 1 to 8 tokens, some masked, in two partitions."""
+    all_documents = [document(n, 1 + n * 7 % 8, "masked" if n % 5 == 4 else "plain") for n in range(documents)]
+    blocks = [all_documents[at : at + per_block] for at in range(0, documents, per_block)]
+    return [blocks[: len(blocks) // 2], blocks[len(blocks) // 2 :]]
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "arrow", "arrow-stream"])
+@pytest.mark.parametrize("order", ["plan", "shuffle"])
+@pytest.mark.parametrize("rows_per_shard", [None, 1, 7, 1000])
+def test_every_row_once(tmp_path: Path, file_format: str, order: str, rows_per_shard: int | None) -> None:
+    output = Output("train", file_format, "none", rows_per_shard)
+    expected, written = write(tmp_path / "out", some(60, 9), output=output, order=order)
+    found = read_back([row for shard in written.rows for row in shard])
+    streams = documents if scope == "document" else [list(chain.from_iterable(documents))]
+    wanted = [token for ids in streams for token in ids[1:]]
+    assert Counter(label for _, labels in found for label in labels if label != IGNORE_INDEX) == Counter(wanted)
+    assert done.coverage.predictions == len(wanted)
+
+
+def test_tokens_of_a_cut_file_that_are_missing(tmp_path: Path) -> None:
+    partitions = [[[document(1, 9, "plain")]], [[document(2, 9, "plain")]]]
+    job = replace(JOB, overlong="split", window=Windowing(3, "corpus"))
+    blocks = staged(tmp_path, partitions, job)
+    done = cut(blocks, 8, Windowing(3, "corpus"), 0, shuffle=False)
+    path = blocks[1].folder / "tokens.bin"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(OutputError, match=r"tokens.bin is cut short"):
+        done.blocks[1].reader().read(0, done.blocks[1].rows)
+
+
+# --- planning and writing --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", packing.STRATEGIES)
+@given(corpora(), jobs, st.none() | st.integers(1, 3))
+def test_plan_block(strategy: str, partitions: Partitions, job: Job, max_segments: int | None) -> None:
+    """Every token in a row or counted as lost; a stream is one row a document, of any length."""
+    documents = [one for blocks in partitions for block in blocks for one in block]
+    if not documents:
+        return
+    job = replace(job, strategy=strategy, max_segments=None if strategy == "wrapped" else max_segments)
+    block = block_of(documents, 0)
+    plan, stops, losses = plan_block(job, block, np.random.default_rng(0))
+    lengths = block.documents.segments["length"].copy()
+    plan.validate(lengths, 9 if job.cut_later else job.max_length)
+    assert plan.tokens + losses.tokens == sum(lengths)
+    seen = [set(range(start, start + n)) for start, n in zip(plan.start.tolist(), plan.length.tolist(), strict=True)]
+    tokens = {(doc, position) for doc, part in zip(plan.doc.tolist(), seen, strict=True) for position in part}
+    assert len(tokens) == plan.tokens, "no token twice"
+    assert all(position < stops[doc] for doc, position in tokens)
+    if job.cut_later:
         assert plan.doc.tolist() == sorted(set(plan.doc.tolist()))
         assert plan.rows == len(plan.doc)
 

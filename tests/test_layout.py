@@ -14,12 +14,12 @@ ROOT = Path(packer.__file__).parent
 # From the ground up: a module imports only from lines above its own, or from its own package.
 ROOMS = [
     "errors schema plan threads",
-    "lengths interleave",
+    "lengths interleave windowing",
     "packing rows metrics batching",
     "pricing sampling",
     "recommending",
     "corpus tokenizer staging",
-    "encoding shards",
+    "encoding shards cutting",
     "manifest",
     "reader",
     "torch",

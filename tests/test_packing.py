@@ -17,7 +17,6 @@ from packer.errors import UsageError
 from packer.metrics import lower_bound
 from packer.packing import STRATEGIES, load
 from packer.packing.placing import descending
-from packer.packing.wrapped import cut_stream
 from packer.plan import Plan, offsets_of, runs
 
 WHOLE = ("bfd", "ffd", "first-fit")  # one segment a document, several a row
@@ -144,12 +143,11 @@ def test_by_hand(
     assert lengths_of(planned(name, lengths, max_length, max_segments)) == expected
 
 
-def naive_stream(lengths: list[int], max_length: int, begin: int, end: int | None) -> list[list[Segment]]:
-    """Every token of the stream by name, cut from `begin` on; rows that would start at `end` or later left out."""
+def naive_stream(lengths: list[int], max_length: int) -> list[list[Segment]]:
+    """Every token of the stream by name, cut."""
     stream = [(doc, position) for doc, length in enumerate(lengths) for position in range(length)]
-    stop = len(stream) if end is None else end
     rows = []
-    for at in range(begin, stop, max_length):
+    for at in range(0, len(stream), max_length):
         row: list[Segment] = []
         for doc, position in stream[at : at + max_length]:
             if row and row[-1][0] == doc:
@@ -160,16 +158,10 @@ def naive_stream(lengths: list[int], max_length: int, begin: int, end: int | Non
     return rows
 
 
-@given(st.lists(st.integers(1, 12), max_size=20), st.integers(1, 15), st.data())
-def test_wrapped_is_the_stream_cut(lengths: list[int], max_length: int, data: st.DataObject) -> None:
+@given(st.lists(st.integers(1, 12), max_size=20), st.integers(1, 15))
+def test_wrapped_is_the_stream_cut(lengths: list[int], max_length: int) -> None:
     """Documents are shorter than a row, or fill several."""
-    total = sum(lengths)
-    begin = data.draw(st.integers(0, total))
-    end = data.draw(st.none() | st.integers(begin, total))
-    plan = cut_stream(np.array(lengths, np.int32), max_length, begin=begin, end=end)
-    plan.validate(np.array(lengths, np.int32), max_length)
-    assert as_lists(plan) == naive_stream(lengths, max_length, begin, end)
-    assert planned("wrapped", lengths, max_length) == naive_stream(lengths, max_length, 0, None)
+    assert planned("wrapped", lengths, max_length) == naive_stream(lengths, max_length)
 
 
 def test_wrapped_fills_every_row_but_the_last() -> None:

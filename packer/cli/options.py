@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from packer.packing import ORDERS
+from packer.schema import COLUMNS, COMPRESSIONS, FORMATS, LABELS, POSITIONS
+
 if TYPE_CHECKING:
     from packer.corpus import ReadOptions
     from packer.stage import TokenizerOptions
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,6 +33,10 @@ OTHER_TOOLS = {
     "--tokenizer-model": "it is --tokenizer here",
     "--tokenizer-name-or-path": "it is --tokenizer here",
     "--eos-text": "it is --eos-token here",
+    "--context-length": "it is --context-size of packer window here, or --max-length of packer pack",
+    "--window-size": "it is --context-size of packer window here",
+    "--doc-stride": "it is --overlap of packer window here (--stride is the step from one window to the next)",
+    "--step": "it is --stride of packer window here",
 }
 
 
@@ -82,6 +90,49 @@ run_options = _together(
     ),
     click.option("--quiet", is_flag=True, help="No progress bar and no summary."),
     click.option("--debug", is_flag=True, expose_value=False, help="Show a traceback with an error."),
+)
+
+data_options = _together(
+    click.argument("inputs", metavar="INPUT...", nargs=-1, required=True),
+    click.option("--tokenizer", metavar="T", help="A tokenizer.json, a folder that holds one, or a hub name."),
+    click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the data set."),
+    click.option(
+        "--overwrite", is_flag=True, help="Replace a data set of packer's at OUT, when the new one is finished."
+    ),
+    click.option("--min-tokens", type=click.IntRange(0), default=0, metavar="K", help="Leave out shorter documents."),
+)
+
+
+def labels_option(default: str) -> Callable[[F], F]:
+    return click.option(
+        "--labels", type=click.Choice(LABELS), default=default, show_default=True, help="Whether the model shifts."
+    )
+
+
+output_options = _together(
+    click.option(
+        "--positions", type=click.Choice(POSITIONS), default="segment", show_default=True, help="Where they restart."
+    ),
+    click.option(
+        "--columns", type=click.Choice(COLUMNS), default="full", show_default=True, help="Leave out the derivable."
+    ),
+    click.option("--format", "file_format", type=click.Choice([*FORMATS]), default="parquet", show_default=True),
+    click.option("--compression", type=click.Choice(COMPRESSIONS), help="Default: zstd for parquet, none for arrow."),
+    click.option(
+        "--rows-per-shard", type=click.IntRange(1), metavar="N", help="Default: equal shards of about 64 M tokens."
+    ),
+    click.option("--split", default="train", show_default=True, metavar="NAME", help="Name in the shards' file names."),
+    click.option("--order", type=click.Choice(ORDERS), default="shuffle", show_default=True, help="Order of the rows."),
+    click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
+    click.option(
+        "--block-tokens", type=click.IntRange(1), default=32 << 20, show_default=True, help="Planned at once."
+    ),
+    click.option(
+        "--partition-bytes", type=click.IntRange(1), default=256 << 20, show_default=True, help="Input cut size."
+    ),
+    click.option(
+        "--report", type=click.Path(path_type=Path), metavar="FILE", help="Also write the run's facts as JSON."
+    ),
 )
 
 input_options = _together(

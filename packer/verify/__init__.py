@@ -3,6 +3,7 @@
     files      the manifest, sizes and checksums, nothing missing and nothing extra
     rows       what must hold within a row: one rule, one function, one line in a table
     documents  what must hold across rows: each document's segments tile it exactly once; totals
+    windows    the same for windows: each where the options put it, once; its labels; totals
     source     every token against INPUT, tokenized again
 
 The rules are written from the contract (docs/format.md), apart from the code that makes rows: a fault there is not
@@ -21,6 +22,7 @@ from packer.verify import documents as documents
 from packer.verify import files as files
 from packer.verify import rows as rows
 from packer.verify import source as source
+from packer.verify import windows as windows
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,9 @@ def verify(out: Path, inputs: Sequence[str] = (), *, tokenizer: str | None = Non
     manifest = manifests.load(out)
     files.check(out, manifest)
     found = rows.check(out, manifest)
-    documents.check(out, manifest, found)
+    if manifest.options.window is None:
+        documents.check(out, manifest, found)
+    else:
+        windows.check(out, manifest, found)
     compared = source.check(out, manifest, inputs, tokenizer) if inputs else None
     return Verdict(manifest, compared)

@@ -53,7 +53,7 @@ def check(out: Path, manifest: Manifest, found: Found, *, at_once: int = DOCUMEN
     documents = Documents()
     for first in range(0, found.last_doc + 1, at_once):
         documents += _check_range(out, manifest, first, first + at_once)
-    _check_totals(manifest, found.totals, documents)
+    check_totals(manifest, found.totals, documents, documents.placed, found.totals.placed_tokens)
 
 
 def _check_range(out: Path, manifest: Manifest, first: int, stop: int) -> Documents:
@@ -147,20 +147,30 @@ def _raise_first(manifest: Manifest, segments: NDArray[np.void], wrong: BoolArra
         raise DatasetError(f"{shard}, row {segment['row']}: broken rule: {text}")
 
 
-def _check_totals(manifest: Manifest, found: Totals, documents: Documents) -> None:
+def check_totals(manifest: Manifest, found: Totals, documents: Documents, seen: int, seen_tokens: int) -> None:
+    """seen, seen_tokens: documents and tokens that are accounted for without the losses."""
     totals, losses = manifest.totals, manifest.losses
+    whole = not losses.tokens and not (manifest.coverage and manifest.coverage.unseen_tokens)
+    mask_overlap = manifest.options.window is not None and manifest.options.window.mask_overlap
+    if bool(totals.masked_documents) > manifest.layout.masked or totals.masked_documents < (
+        manifest.layout.masked and not mask_overlap
+    ):
+        raise DatasetError(
+            f"manifest.json: totals: masked_documents is {totals.masked_documents}, but layout.masked is "
+            f"{manifest.layout.masked}"
+        )
     for name, value, expected in (
         *((name, getattr(totals, name), getattr(found, name)) for name in _FOUND),
         ("placed_documents", totals.placed_documents, documents.placed),
         ("split_documents", totals.split_documents, documents.split),
         ("truncated_documents", losses.truncated_documents, documents.cut),
         ("truncated_tokens", losses.truncated_tokens, documents.cut_tokens),
-        ("documents", totals.documents, documents.placed + losses.documents),
-        ("tokens", totals.tokens, found.placed_tokens + losses.tokens),
+        ("documents", totals.documents, seen + losses.documents),
+        ("tokens", totals.tokens, seen_tokens + losses.tokens),
         ("records", totals.records, totals.documents + totals.skipped + totals.empty),
         ("records of the inputs", sum(file.documents for file in manifest.inputs), totals.records),
         ("tokens of the inputs", sum(file.tokens for file in manifest.inputs), totals.tokens),
-        *((("max_token_id", totals.max_token_id, found.max_token_id),) if not losses.tokens else ()),
+        *((("max_token_id", totals.max_token_id, found.max_token_id),) if whole else ()),
         ("lower_bound", manifest.lower_bound, metrics.lower_bound(found.placed_tokens, manifest.max_length)),
         ("efficiency", manifest.efficiency, metrics.efficiency(found.placed_tokens, found.rows, manifest.max_length)),
         ("packing_factor", manifest.packing_factor, found.segments / max(found.rows, 1)),

@@ -201,16 +201,22 @@ def _positions(g: Group) -> BoolArray:
 
 
 def _next_tokens(g: Group) -> BoolArray:
-    """-100 where the document ends; inside a row that is one sequence, the row's next token."""
+    """-100 where the document ends; inside a row that is one sequence, the row's next token. Windows over the corpus
+    go on with the next document, which other rows hold (see `packer.verify.windows`)."""
     found = g.flat["next_tokens"]
     ends = g.segment_starts + g.segment_lengths
     at_end = g.flat["doc_starts"] + g.segment_lengths == g.flat["doc_lengths"]
-    wrong = at_end & (found != IGNORE_INDEX)
+    window = g.manifest.options.window
+    over_documents = window is not None and window.scope == "corpus"
+    wrong = at_end & (found != IGNORE_INDEX) & (not over_documents)
     if g.manifest.layout.boundaries == "row":
         inner = np.ones(len(found), np.bool_)
         inner[g.at["doc_ids"][1:] - 1] = False
         following = g.flat["input_ids"][np.minimum(ends, len(g.flat["input_ids"]) - 1)]
-        wrong = np.where(inner, _differs(g, found, following), wrong)
+        apart = _differs(g, found, following)
+        if g.manifest.layout.labels == "aligned":
+            apart[inner] |= found[inner] != g.labels[ends[inner]]
+        wrong = np.where(inner, apart, wrong)
     return g.rows_with("doc_ids", wrong)
 
 

@@ -1,7 +1,7 @@
 """Every token against INPUT: the documents are put together again from the rows, and compared with a new tokenization.
 
-Rows hold documents in random order, INPUT has them in its own, so the rows are first written into one temporary file
-in document order (4 bytes a token), then both are read side by side. Memory stays bounded.
+Rows hold documents in random order, INPUT has them in its own, so the rows are first put into tables in document order
+(`packer.verify.tables`), then both are read side by side. Memory stays bounded.
 """
 
 from __future__ import annotations
@@ -19,49 +19,9 @@ from packer.corpus import PartitionReader, ReadOptions
 from packer.encoding import Encoded, encode
 from packer.errors import DatasetError, UsageError
 from packer.manifest import Manifest, Totals
-from packer.plan import Int64Array, runs
-from packer.schema import IGNORE_INDEX
-from packer.verify.rows import Group, groups
-
-ABSENT = -1  # a token that no row holds
-UNKNOWN = 2  # whether a token is trained cannot be seen: nothing predicts a segment's first token
-
-
-class _Documents:
-    """Documents put together again, on disk. starts: int64 (records+1,), where each begins among `tokens`."""
-
-    def __init__(self, folder: Path, out: Path, manifest: Manifest) -> None:
-        records = manifest.totals.records
-        self.lengths = np.memmap(folder / "lengths", np.int64, "w+", shape=(records,))
-        for shard in manifest.shards:
-            for group in groups(out, manifest, shard.path):
-                self.lengths[group.flat["doc_ids"]] = group.flat["doc_lengths"]
-        self.starts = np.memmap(folder / "starts", np.int64, "w+", shape=(records + 1,))
-        np.cumsum(self.lengths, out=self.starts[1:])
-        total = int(self.starts[-1])
-        self.tokens = np.memmap(folder / "tokens", np.int32, "w+", shape=(total,))
-        self.trained = np.memmap(folder / "trained", np.int8, "w+", shape=(total,)) if manifest.layout.masked else None
-        for start in range(0, total, 1 << 24):
-            self.tokens[start : start + (1 << 24)] = ABSENT
-            if self.trained is not None:
-                self.trained[start : start + (1 << 24)] = UNKNOWN
-        for shard in manifest.shards:
-            for group in groups(out, manifest, shard.path):
-                self._place(group, manifest.layout.labels)
-
-    def _place(self, group: Group, labels: str) -> None:
-        places = runs(self.starts[group.flat["doc_ids"]] + group.flat["doc_starts"], group.segment_lengths)
-        self.tokens[places] = group.flat["input_ids"]
-        if self.trained is None:
-            return
-        visible = group.labels != IGNORE_INDEX
-        if labels == "aligned":
-            known = ~group.is_sequence_start
-            self.trained[places[known]] = visible[known]
-        else:  # the label at a position is of the document's next one
-            last = np.zeros(len(places), np.bool_)
-            last[group.segment_starts + group.segment_lengths - 1] = True
-            self.trained[places[~last] + 1] = visible[~last]
+from packer.plan import Int64Array, offsets_of, runs
+from packer.verify import windows
+from packer.verify.tables import ABSENT, UNKNOWN, Documents
 
 
 def check(out: Path, manifest: Manifest, inputs: Sequence[str], tokenizer_source: str | None) -> int:
@@ -75,7 +35,12 @@ def check(out: Path, manifest: Manifest, inputs: Sequence[str], tokenizer_source
     compared = 0
     seen = Totals()
     with tempfile.TemporaryDirectory(prefix="packer-verify-") as folder:
-        documents = _Documents(Path(folder), out, manifest)
+        documents = Documents(Path(folder), out, manifest, manifest.totals.records)
+        if manifest.options.window is None:
+            documents.fill()
+        else:
+            documents.fill(next_tokens=True, tells=windows.places_of(documents, manifest, Path(folder)).tells)
+        windowed = np.memmap(Path(folder) / "windowed", np.int64, "w+", shape=(manifest.totals.records,))
         for partition in corpus.partition(sources, options):
             left = None if options.limit is None else options.limit - seen.records
             if left == 0:
@@ -84,15 +49,50 @@ def check(out: Path, manifest: Manifest, inputs: Sequence[str], tokenizer_source
             counts = Totals()
             for batch in encode(reader, engine, ends):
                 compared += _compare(documents, batch, seen.records)
-                counts += Totals(documents=len(batch.ordinals), tokens=len(batch.ids), empty=batch.empty)
+                windowed[batch.ordinals + seen.records] = _windowed(batch, manifest.options.min_tokens)
+                counts += Totals(
+                    documents=len(batch.ordinals),
+                    tokens=len(batch.ids),
+                    empty=batch.empty,
+                    masked_documents=int(batch.masked.sum()),
+                )
             seen += replace(counts, records=sum(reader.tally.records), skipped=reader.tally.skipped)
-    for name in ("records", "documents", "tokens", "skipped", "empty"):
-        found, expected = getattr(seen, name), getattr(manifest.totals, name)
-        if found != expected:
-            raise DatasetError(f"INPUT has {found} {name}, but the data set was made from {expected}")
-    if compared != manifest.totals.placed_tokens:
-        raise DatasetError(f"only {compared} of {manifest.totals.placed_tokens} tokens in the rows are in INPUT")
+        for name in ("records", "documents", "tokens", "skipped", "empty", "masked_documents"):
+            found, expected = getattr(seen, name), getattr(manifest.totals, name)
+            if found != expected:
+                raise DatasetError(f"INPUT has {found} {name}, but the data set was made from {expected}")
+        held = documents.held()
+        if compared != held:
+            raise DatasetError(f"only {compared} of {held} tokens in the rows are in INPUT")
+        if manifest.options.window is not None:
+            _check_windows(out, manifest, windowed, Path(folder))
     return compared
+
+
+def _windowed(batch: Encoded, min_tokens: int) -> Int64Array:
+    """Tokens of each document, 0 where it is left out whole: too short, or nothing in it to train on."""
+    lengths = np.diff(batch.offsets)
+    left_out = lengths < min_tokens
+    if batch.mask is not None:
+        trained = offsets_of(batch.mask.view(np.int8))
+        first = np.minimum(batch.offsets[:-1] + 1, batch.offsets[1:])  # nothing predicts the first token
+        left_out |= batch.masked & (trained[batch.offsets[1:]] == trained[first])
+    return np.where(left_out, 0, lengths)
+
+
+def _check_windows(out: Path, manifest: Manifest, lengths: Int64Array, folder: Path) -> None:
+    """The windows are those of INPUT's documents, those of which no row tells included."""
+    starts = np.memmap(folder / "stream", np.int64, "w+", shape=(len(lengths) + 1,))
+    np.cumsum(lengths, out=starts[1:])
+    documents = manifest.totals.documents - manifest.losses.documents
+    tokens = manifest.totals.tokens - manifest.losses.tokens
+    if (int((lengths > 0).sum()), int(starts[-1])) != (documents, tokens):
+        raise DatasetError(
+            f"INPUT has {int((lengths > 0).sum())} documents with {starts[-1]} tokens to make windows of, but the "
+            f"manifest says {documents} with {tokens}"
+        )
+    places = windows.Places(folder, manifest, lengths, starts, tokens)
+    windows.check_places(out, manifest, places, folder)
 
 
 def _tokenizer(manifest: Manifest, source: str | None) -> tuple[tokenizer.Engine | None, tokenizer.Ends | None]:
@@ -112,7 +112,7 @@ def _tokenizer(manifest: Manifest, source: str | None) -> tuple[tokenizer.Engine
     return tokenizer.HfEngine(loaded, special_in_text=literal), ends
 
 
-def _compare(documents: _Documents, batch: Encoded, first_doc: int) -> int:
+def _compare(documents: Documents, batch: Encoded, first_doc: int) -> int:
     """Compares a batch's documents with those of the rows; documents that no row holds were lost, and counted."""
     ordinals = batch.ordinals + first_doc
     if len(ordinals) and ordinals[-1] >= len(documents.lengths):

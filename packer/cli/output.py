@@ -1,0 +1,41 @@
+"""What `pack` and `window` have in common: from their options to a finished data set, its summary and its report."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from packer.cli.options import read_of, tokenizer_of
+
+
+def make(command: str, inputs: tuple[str, ...], out: Path, tokenizer: str | None, values: dict[str, Any]) -> None:
+    """Calls the function of `packer.pipeline` that is named like the command. values: all other options by name, and
+    what else `packer.stage.Job` and `packer.schema.Layout` need."""
+    from packer import pipeline, report
+    from packer.cli.progress import progress_bar
+    from packer.finish import Output
+    from packer.schema import Layout
+    from packer.stage import Job
+
+    report_file, quiet, overwrite = (values.pop(name) for name in ("report", "quiet", "overwrite"))
+    if report_file and (out.absolute() in report_file.absolute().parents or not report_file.parent.is_dir()):
+        raise click.UsageError(f"--report {report_file}: must be in a folder that exists, and not in OUT")
+    if not re.fullmatch(r"\w+(\.\w+)*", values["split"]):
+        raise click.UsageError(f"--split {values['split']!r} is no name: letters, digits, _ and . only")
+    layout = Layout(**{name: values.pop(name) for name in ("labels", "boundaries", "positions", "columns")})
+    compression = values.pop("compression") or ("zstd" if values["file_format"] == "parquet" else "none")
+    output = Output(
+        compression=compression, **{name: values.pop(name) for name in ("split", "file_format", "rows_per_shard")}
+    )
+    job = Job(read=read_of(values, ["partition_bytes"]), tokenizer=tokenizer_of(tokenizer, values), **values)
+    with progress_bar(quiet) as progress:
+        function = getattr(pipeline, command)
+        result = function(inputs, out, job, layout, output, overwrite=overwrite, progress=progress)
+    if not quiet:
+        click.echo(report.summary(result))
+    if report_file:
+        report_file.write_text(json.dumps(report.facts(result), indent=1) + "\n", encoding="utf-8")
