@@ -9,9 +9,8 @@ import numpy as np
 
 from packer.lengths import Histogram
 from packer.metrics import lower_bound, packing_bound
-from packer.packing import bfd, ffd, first_fit
+from packer.packing import bfd, ffd, first_fit, wrapped
 from packer.packing.decreasing import Moves
-from packer.packing.wrapped import cut_stream
 from packer.plan import Int32Array, Int64Array, Plan, offsets_of
 from packer.pricing.corpus import SAMPLE, Case, Corpus, Pieces, Price, Terms, Work, cut, pieces_of
 from packer.pricing.ranks import Steps
@@ -92,7 +91,7 @@ def _wrapped(case: Case) -> Work:
         ends = place + offsets_of(chunk)
         split += int((ends[:-1] // max_length != (ends[1:] - 1) // max_length).sum())
         place, seen = int(ends[-1]), seen + len(chunk)
-        plan = cut_stream(np.concatenate([carried, chunk]), max_length)
+        plan = wrapped.pack(np.concatenate([carried, chunk]), max_length, rng=terms.rng(index))
         full = plan.rows - (place % max_length > 0)
         carried = plan.length[plan.row_offsets[full] :]
         row_tokens, row_cost = _of_plan(plan.take_rows(terms.rng(index).permutation(full)))
