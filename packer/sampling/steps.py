@@ -42,7 +42,7 @@ class Sampling:
         """Raises UsageError where the options make no sense."""
         if (self.rows_per_batch is None) == (self.tokens_per_batch is None):
             raise UsageError("give either rows_per_batch or tokens_per_batch")
-        if min(self.rows_per_batch or 1, self.tokens_per_batch or 1, self.world_size) < 1:
+        if min(n for n in (self.rows_per_batch, self.tokens_per_batch, self.world_size) if n is not None) < 1:
             raise UsageError("rows_per_batch, tokens_per_batch and world_size are at least 1")
         if self.balance is not None and self.balance not in BALANCES:
             raise UsageError(f"balance {self.balance!r}: one of {', '.join(BALANCES)}")
