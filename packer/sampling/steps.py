@@ -38,6 +38,10 @@ class Sampling:
     flops: tuple[float, float] | None = None
     drop_last: bool = False
 
+    def __post_init__(self) -> None:
+        if self.flops is not None:  # a list after JSON, and must equal what it was
+            object.__setattr__(self, "flops", tuple(self.flops))
+
     def check(self) -> None:
         """Raises UsageError where the options make no sense."""
         if (self.rows_per_batch is None) == (self.tokens_per_batch is None):
