@@ -170,7 +170,7 @@ class Shards:
                 column = file.read(columns=[name], use_threads=False).column(0)
                 return np.asarray(column.to_numpy())
             return np.concatenate([batch.column(name).to_numpy() for batch in file])
-        except (OSError, pa.ArrowException, KeyError) as error:
+        except (OSError, pa.ArrowException, LookupError) as error:
             raise DatasetError(f"shard {self.path(shard)}, column {name} cannot be read: {error}") from error
 
 
