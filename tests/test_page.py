@@ -84,14 +84,13 @@ def read(sample: Stats) -> Read:
 
 
 def test_the_figures_are_there_without_javascript(sample: Stats, read: Read) -> None:
-    found = sample
-    expected = [f"{found.documents:,}", f"{found.tokens:,}", f"{found.length.max:,}", html.unescape(COMMAND)]
-    expected += found.recommendation.reason.split("; ")
-    for loss in found.truncation:
+    expected = [f"{sample.documents:,}", f"{sample.tokens:,}", f"{sample.length.max:,}", html.unescape(COMMAND)]
+    expected += sample.recommendation.reason.split("; ")
+    for loss in sample.truncation:
         cells = (loss.max_length, loss.documents, tables.share(loss.documents_ratio), loss.tokens)
         expected.append(" ".join(f"{cell:,}" if isinstance(cell, int) else cell for cell in cells))
     assert [text for text in expected if text not in read.text] == []
-    for price in found.strategies:
+    for price in sample.strategies:
         assert f"{price.strategy} {tables.share(price.pad_ratio)} {price.rows:,} {tables.above_bound(price)}" in (
             re.sub("> <", "", read.text)
         )
@@ -151,9 +150,9 @@ def test_stops_are_exact_and_few(tmp_path: Path, count: int) -> None:
     assert len(json.dumps(data)) < 60_000
 
 
-@pytest.mark.parametrize("lengths", [[1], [5] * 9, [1, 2**31 - 1], range(1, 300), heavy_tail(30_000)])
+@pytest.mark.parametrize("lengths", [[1], [5] * 9, [1, 2**27], range(1, 300), heavy_tail(30_000)])
 def test_bins_hold_every_document(tmp_path: Path, lengths: Any) -> None:
-    data = charts.data(of_lengths(tmp_path, lengths, [1 << 24]))
+    data = charts.data(of_lengths(tmp_path, lengths, [1 << 20]))
     lengths = np.asarray(lengths, np.int64)
     for bins in (data["linear"], data["log"]):
         edges = np.array(bins["edges"])
@@ -314,22 +313,24 @@ def test_a_finger_on_a_chart_scrolls_the_page(browser: Any, saved: tuple[Path, A
     opened = Opened(browser, saved[0], size, has_touch=True, is_mobile=True)
     tab = opened.tab
     tab.wait_for_selector("#padding .main-svg")
+    touch = opened.context.new_cdp_session(tab)
     for plot in ("lengths", "truncation", "padding"):
         tab.locator(f"#{plot}").scroll_into_view_if_needed()
         box = tab.locator(f"#{plot}").bounding_box()
         before = tab.evaluate("scrollY")
-        gesture = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2, "yDistance": -120}
-        opened.context.new_cdp_session(tab).send(
-            "Input.synthesizeScrollGesture", {**gesture, "gestureSourceType": "touch", "speed": 2000}
-        )
-        assert tab.evaluate("scrollY") > before, plot
+        for step in range(10):
+            point = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] * 0.7 - 20 * step}
+            kind = "touchMove" if step else "touchStart"
+            touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [point]})
+        touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+        tab.wait_for_function("before => scrollY > before + 50", arg=before, timeout=5000)
     opened.context.close()
 
 
-@pytest.mark.parametrize("lengths", pytest_params([1], [7] * 40, [1, 2**31 - 1]))
+@pytest.mark.parametrize("lengths", pytest_params([1], [7] * 40, [1, 2**27]))
 def test_odd_corpora_open(browser: Any, tmp_path: Path, lengths: list[int]) -> None:
     file = tmp_path / "page.html"
-    file.write_text(page.render(of_lengths(tmp_path, lengths, [1 << 24]), COMMAND), encoding="utf-8")
+    file.write_text(page.render(of_lengths(tmp_path, lengths, [1 << 20]), COMMAND), encoding="utf-8")
     opened = Opened(browser, file, SIZES[0])
     opened.tab.wait_for_selector("#padding .main-svg")
     for name in ("x", "y", "pad"):

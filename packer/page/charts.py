@@ -11,7 +11,7 @@ from packer.plan import Int64Array
 from packer.stats import PERCENTILES, Stats
 
 STEEP = 20  # times the bins that most are below: a bin so high hides the others, unless on a log axis
-BINS = (20, 200)  # at least and at most
+BINS = (20, 120)  # at least and at most
 LINEAR_END = 99.5  # percentile at which the linear histogram ends
 STEPS = 32  # stops of the slider from one power of two to the next
 

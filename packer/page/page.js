@@ -73,7 +73,9 @@
   // The library.
 
   try {
-    const packed = Uint8Array.from(atob($("plotly").textContent), (character) => character.charCodeAt(0));
+    const text = atob($("plotly").textContent);
+    const packed = new Uint8Array(text.length);
+    for (let i = 0; i < text.length; i++) packed[i] = text.charCodeAt(i);
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
     const script = document.createElement("script");
     script.textContent = await new Response(stream).text();
@@ -90,6 +92,8 @@
   // Charts. On a log axis of lengths x is log2, so that powers of two are its ticks.
 
   const CONFIG = { displayModeBar: false, displaylogo: false, responsive: true, scrollZoom: false, doubleClick: false };
+  const PAPER = 660; // pixels that fit on a sheet
+  let printing = false;
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const short = (value) => {
     if (value >= 1 << 20 && value % (1 << 20) === 0) return value / (1 << 20) + "M";
@@ -110,6 +114,7 @@
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       dragmode: false,
+      ...(printing ? { width: Math.min(PAPER, document.body.clientWidth) } : { autosize: true }),
       showlegend: false,
       hoverlabel: { bgcolor: css("--panel"), bordercolor: css("--line"), font: { color: css("--fg") } },
       ...more,
@@ -310,6 +315,10 @@
   for (const input of document.querySelectorAll("input[name=pad]")) input.addEventListener("change", () => draw.padding());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw.all());
   addEventListener("resize", () => draw.all());
-  addEventListener("beforeprint", () => draw.all());
-  addEventListener("afterprint", () => draw.all());
+  for (const [event, state] of [["beforeprint", true], ["afterprint", false]]) {
+    addEventListener(event, () => {
+      printing = state;
+      draw.all();
+    });
+  }
 })();
