@@ -160,7 +160,7 @@ def _sequences(shards: Shards, rows: Int64Array, parts: Sequence[tuple[Group, in
     sequences = flat[keep]  # the end of a row is the start of the next
     if (sequences[1:] <= sequences[:-1]).any():
         first = int(np.argmax(sequences[1:] <= sequences[:-1]))
-        raise _ill_formed(shards, rows[max(0, bisect_right(ends, int(sequences[first])) - 1)])
+        raise _ill_formed(shards, rows[bisect_right(at, int(np.flatnonzero(keep)[first + 1])) - 1])
     return sequences
 
 
