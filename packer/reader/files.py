@@ -116,7 +116,7 @@ class Shards:
         if file is None:
             try:
                 file = self._files[shard] = _opened(self.path(shard), self.manifest.file_format)
-            except (OSError, pa.ArrowException) as error:
+            except (OSError, pa.ArrowException, ValueError) as error:
                 raise DatasetError(f"shard {self.path(shard)} cannot be read: {error}") from error
             if len(self._files) > CACHED_SHARDS:
                 self._files.popitem(last=False)
@@ -141,7 +141,7 @@ class Shards:
         missing = [name for name in self.columns if schema is not None and name not in schema.names]
         if missing:
             raise DatasetError(f"shard {path} has no column {missing[0]}")
-        described = (schema.metadata or {}).get(METADATA_KEY + b"labels", b"").decode() if schema else None
+        described = (schema.metadata or {}).get(METADATA_KEY + b"labels", b"").decode(errors="replace") if schema else None
         if described is not None and described != self.manifest.layout.labels:
             raise DatasetError(f"shard {path} says labels {described!r}; the manifest says another convention")
         return rows
