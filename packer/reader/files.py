@@ -141,7 +141,9 @@ class Shards:
         missing = [name for name in self.columns if schema is not None and name not in schema.names]
         if missing:
             raise DatasetError(f"shard {path} has no column {missing[0]}")
-        described = (schema.metadata or {}).get(METADATA_KEY + b"labels", b"").decode(errors="replace") if schema else None
+        described = (
+            (schema.metadata or {}).get(METADATA_KEY + b"labels", b"").decode(errors="replace") if schema else None
+        )
         if described is not None and described != self.manifest.layout.labels:
             raise DatasetError(f"shard {path} says labels {described!r}; the manifest says another convention")
         return rows
