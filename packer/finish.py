@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from packer.cutting import StagedBlock
-from packer.interleave import Stream, generator, in_order, shuffled
+from packer.interleave import RUN, Stream, generator, in_like_runs, in_order, shuffled
 from packer.manifest import DATA, Totals, shard_name
 from packer.plan import Int64Array, offsets_of
-from packer.rows import Rows, columns, concatenate
+from packer.rows import Rows, attention_cost, columns, concatenate
 from packer.schema import FORMATS, Layout
 from packer.shards import ShardFile, ShardWriter, record_batch
 from packer.stage import PartitionReport
@@ -79,15 +79,20 @@ def write_shards(
     data.mkdir()
     rows = sum(block.rows for block in blocks)
     tokens = sum(block.tokens for block in blocks)
-    sizes = _parts(rows, output.rows_per_shard or math.ceil(rows / _shard_count(rows, tokens)))
+    per_shard = math.ceil(rows / _shard_count(rows, tokens))
     per_group = max(1, GROUP_TOKENS * rows // tokens)
+    if order == "balanced":  # a run that ended early would put all after it out of step with the ranks
+        per_shard, per_group = (-(-size // RUN) * RUN for size in (per_shard, per_group))
+    sizes = _parts(rows, output.rows_per_shard or per_shard)
     stop = Event()
 
     def write(task: ShardTask) -> tuple[ShardFile, Totals]:
         name = shard_name(output.split, task.index, len(sizes), FORMATS[output.file_format])
-        totals = Totals()
+        totals, runs = Totals(), generator(seed, Stream.RUNS, task.index)
         with ShardWriter(data / name, schema, output.file_format, output.compression) as writer:
             for group in _groups(blocks, task, per_group, seed, order):
+                if order == "balanced":
+                    group = group.take(in_like_runs(attention_cost(group, layout), runs))
                 totals += _write_group(writer, group, layout, schema)
                 if stop.is_set():
                     break
@@ -135,7 +140,7 @@ def _groups(blocks: Sequence[StagedBlock], task: ShardTask, per_group: int, seed
 def _draws(
     rows: Sequence[int], sizes: Sequence[int], rng: np.random.Generator, order: str
 ) -> Iterator[tuple[Int64Array, Int64Array]]:
-    return shuffled(rows, sizes, rng) if order == "shuffle" else in_order(rows, sizes)
+    return in_order(rows, sizes) if order == "plan" else shuffled(rows, sizes, rng)
 
 
 def _write_group(writer: ShardWriter, rows: Rows, layout: Layout, schema: pa.Schema) -> Totals:

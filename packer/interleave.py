@@ -15,8 +15,11 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from packer.plan import Int64Array
+
+RUN = 32  # rows of like cost that stand together
 
 
 class Stream(IntEnum):
@@ -27,12 +30,21 @@ class Stream(IntEnum):
     SHARDS = 2  # which rows of each block go into which shard
     GROUPS = 3  # (shard): the order within it
     SAMPLE = 4  # documents that stand for all in a price
+    RUNS = 6  # (shard): the order of runs of rows of like cost
     BATCHES = 5  # (chunk): the order of training that a price assumes
 
 
 def generator(seed: int, stream: Stream, *key: int) -> np.random.Generator:
     """A generator of its own for each seed, stream and key."""
     return np.random.default_rng(np.random.SeedSequence([seed, stream, *key]))
+
+
+def in_like_runs(cost: NDArray[np.integer], rng: np.random.Generator) -> Int64Array:
+    """An order of these rows in which rows of like cost (n,) stand together: sorted, cut into runs, the runs shuffled.
+    Ranks that take consecutive rows then have like work."""
+    order = np.argsort(cost, kind="stable")
+    runs = [order[start : start + RUN] for start in range(0, len(order), RUN)]
+    return np.concatenate([runs[i] for i in rng.permutation(len(runs)).tolist()])
 
 
 def shuffled(

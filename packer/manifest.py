@@ -83,6 +83,7 @@ class Options:
     overlong: str | None
     min_tokens: int
     max_segments: int | None
+    segment_multiple: int
     order: str
     block_tokens: int
     rows_per_shard: int | None

@@ -132,7 +132,7 @@ def _finish(
     layout = replace(layout, masked=masked)
     coverage = None
     if job.cut_later and blocks:
-        cut = cutting.cut(blocks, job.max_length, job.window, job.seed, shuffle=job.order == "shuffle")
+        cut = cutting.cut(blocks, job.max_length, job.window, job.seed, shuffle=job.order != "plan")
         blocks, coverage = cut.blocks, cut.coverage if job.window else None
         totals = replace(totals, placed_documents=cut.placed_documents, split_documents=cut.split_documents)
     if not blocks:
@@ -212,6 +212,7 @@ def _options(job: Job, output: finish.Output) -> Options:
         overlong=job.overlong,
         min_tokens=job.min_tokens,
         max_segments=job.max_segments,
+        segment_multiple=job.segment_multiple,
         order=job.order,
         block_tokens=job.block_tokens,
         rows_per_shard=output.rows_per_shard,

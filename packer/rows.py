@@ -177,6 +177,14 @@ def columns(rows: Rows, layout: Layout) -> Columns:
     )
 
 
+def attention_cost(rows: Rows, layout: Layout) -> Int64Array:
+    """The sum of squared attention-sequence lengths of each row: int64 (R,)."""
+    if layout.boundaries == "row":
+        return np.diff(rows.row_offsets) ** 2
+    squares = offsets_of(rows.segments["length"].astype(np.int64) ** 2)
+    return np.diff(squares[rows.row_segments])
+
+
 def _next_tokens(rows: Rows, layout: Layout) -> Int32Array:
     """The shifted label at each segment's last position: int32 (S,). In a row that is one attention sequence that is
     the row's own next token, but for its last segment."""

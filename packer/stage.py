@@ -61,6 +61,7 @@ class Job:
     order: str
     block_tokens: int
     window: Windowing | None = None
+    segment_multiple: int = 1
 
     @property
     def cut_later(self) -> bool:
@@ -277,14 +278,15 @@ def plan_block(job: Job, block: Block, rng: np.random.Generator) -> tuple[Plan, 
     kept = overlong.keep(lengths, job.max_length, job.overlong, min_tokens=job.min_tokens, trained=trained)
     pieces = overlong.whole(kept) if job.cut_later else overlong.split(kept, job.max_length)
     strategy = packing.load("none" if job.cut_later else job.strategy)
-    plan = strategy(pieces.length, job.max_length, max_segments=job.max_segments, rng=rng)
-    placed = Plan(pieces.doc[plan.doc], pieces.start[plan.doc] + plan.start, plan.length, plan.row_offsets)
+    counted = -(-pieces.length // job.segment_multiple) * job.segment_multiple
+    plan = strategy(counted, job.max_length, max_segments=job.max_segments, rng=rng)
+    placed = Plan(pieces.doc[plan.doc], pieces.start[plan.doc], pieces.length[plan.doc], plan.row_offsets)
     return placed, kept.stop, kept.losses
 
 
 def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> tuple[BlockReport, Totals, Losses]:
     plan, stops, losses = plan_block(job, block, generator(job.seed, Stream.TIES, *key))
-    if job.order == "shuffle" and not job.cut_later:
+    if job.order != "plan" and not job.cut_later:
         plan = plan.take_rows(generator(job.seed, Stream.ROWS, *key).permutation(plan.rows))
     name = f"block-{key[1]:05d}"
     if plan.rows:

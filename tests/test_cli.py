@@ -145,7 +145,8 @@ def test_options_of_other_tools(run: Run, ids: str, option: str, ours: str) -> N
 
 
 def test_advice_names_options_that_exist() -> None:
-    ours = {name for parameter in cli.commands["pack"].params for name in (*parameter.opts, *parameter.secondary_opts)}
+    parameters = [parameter for command in ("pack", "window") for parameter in cli.commands[command].params]
+    ours = {name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)}
     for option, advice in OTHER_TOOLS.items():
         assert option not in ours
         assert set(re.findall(r"--[a-z-]+", advice)) <= ours

@@ -181,14 +181,13 @@ def made_packed(case: Case, name: str) -> Made:
 
 
 def dealt(case: Case, name: str, rows: list[Sequences]) -> list[Batch]:
-    """Whole batches of rows in random order; of `wrapped`, chunk by chunk, as its rows fill up."""
+    """Whole batches of rows in random order; of `wrapped` those that are full."""
     n, size = case.max_length, case.terms.batch_size
     if name == "first-fit":  # rows of a single full piece are listed last
         rows = sorted(rows, key=lambda row: len(row[0]) == n)
     parts = [rows]
     if name == "wrapped":
-        full = [end // n for end in np.cumsum([0, *map(sum, case.chunks)]).tolist()]
-        parts = [rows[a:b] for a, b in pairwise(full)]
+        parts = [rows[: sum(case.lengths) // n]]
     batches: list[Batch] = []
     for index, part in enumerate(parts):
         order = case.terms.rng(index).permutation(len(part)).tolist()

@@ -122,7 +122,13 @@ output_options = _together(
         "--rows-per-shard", type=click.IntRange(1), metavar="N", help="Default: equal shards of about 64 M tokens."
     ),
     click.option("--split", default="train", show_default=True, metavar="NAME", help="Name in the shards' file names."),
-    click.option("--order", type=click.Choice(ORDERS), default="shuffle", show_default=True, help="Order of the rows."),
+    click.option(
+        "--order",
+        type=click.Choice([*ORDERS]),
+        default="shuffle",
+        show_default=True,
+        help="Order of the rows. " + "; ".join(f"{name}: {text}" for name, text in ORDERS.items()),
+    ),
     click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
     click.option(
         "--block-tokens", type=click.IntRange(1), default=32 << 20, show_default=True, help="Planned at once."

@@ -36,6 +36,14 @@ from packer.schema import BOUNDARIES
     help="Documents longer than N; default: split, or truncate where a record has a loss mask.",
 )
 @click.option("--max-segments", type=click.IntRange(1), metavar="K", help="At most K segments in a row.")
+@click.option(
+    "--segment-multiple",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    metavar="M",
+    help="Leave room to pad each segment to a multiple of M, as the reader's segment_multiple does.",
+)
 @labels_option("aligned")
 @click.option(
     "--boundaries", type=click.Choice(BOUNDARIES), default="document", show_default=True, help="What attends."
@@ -62,5 +70,10 @@ def _settle(values: dict[str, Any]) -> None:
                 f"--strategy bfd_split splits long documents, but --overlong is {values['overlong']}"
             )
         values["strategy"], values["overlong"] = "bfd", "split"
+    multiple = values["segment_multiple"]
+    if values["max_length"] % multiple:
+        raise click.UsageError(f"--max-length {values['max_length']} is no multiple of --segment-multiple {multiple}")
+    if values["strategy"] == "wrapped" and multiple > 1:
+        raise click.UsageError("--segment-multiple leaves room in rows, and --strategy wrapped leaves none")
     if values["strategy"] == "wrapped" and values["max_segments"]:
         raise click.UsageError("--max-segments cannot hold for --strategy wrapped, which fills rows whatever they hold")

@@ -84,6 +84,10 @@ def stats(
     for path in (Path(json_file) if json_file and json_file != "-" else None, html_file):
         if path and not path.absolute().parent.is_dir():
             raise click.UsageError(f"{path}: its folder does not exist")
+    if html_file:
+        from packer import page
+
+        page.require()  # what is missing should show before anything is read
     from packer import stats as measuring
     from packer.cli.progress import progress_bar
     from packer.pricing import Terms
@@ -98,8 +102,6 @@ def stats(
             found = measuring.stats(inputs, read, options, max_lengths, terms, progress)
     command = shlex.join(["packer", *sys.argv[1:]])
     if html_file:
-        from packer import page
-
         html_file.write_text(page.render(found, command), encoding="utf-8")
     if json_file:
         text = json.dumps({**found.to_json(), "command": command}, ensure_ascii=False, allow_nan=False)

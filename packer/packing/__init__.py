@@ -31,7 +31,11 @@ STRATEGIES = {
     "none": "one document a row",
 }
 OVERLONG = ("split", "truncate", "truncate-left", "drop", "error")
-ORDERS = ("shuffle", "plan")
+ORDERS = {
+    "shuffle": "at random",
+    "plan": "as planned",
+    "balanced": "at random, but rows of like attention cost in runs of 32",
+}
 
 
 class Strategy(Protocol):

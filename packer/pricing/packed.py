@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from packer.lengths import Histogram
+from packer.lengths import Histogram, exact_sum
 from packer.metrics import lower_bound, packing_bound
 from packer.packing import bfd, ffd, first_fit, wrapped
 from packer.packing.decreasing import Moves
@@ -16,7 +16,7 @@ from packer.pricing.corpus import SAMPLE, Case, Corpus, Pieces, Price, Terms, Wo
 from packer.pricing.ranks import Steps
 
 BLOCK_TOKENS = 32 << 20  # what `packer pack` plans at once
-DRAWN_ROWS = 1 << 22  # rows that stand for all when ranks are compared
+DRAWN_ROWS = 1 << 20  # rows that stand for all when ranks are compared
 DECREASING: dict[str, Callable[[Histogram, int], Moves]] = {"bfd": bfd.pack_histogram, "ffd": ffd.pack_histogram}
 
 
@@ -48,29 +48,31 @@ def _first_fit(case: Case) -> Work:
     """Document by document, in blocks as `packer pack` does. Of many, a sample."""
     corpus, terms, histogram = case.corpus, case.terms, case.pieces.histogram
     estimated = corpus.ordered is None or corpus.histogram.documents > SAMPLE
-    lengths = cut(corpus.sample(terms.seed), case.max_length, terms.overlong or "split")
     rows = sampled = 0
     steps = terms.steps()
-    for block in _blocks(lengths):
-        tokens, cost = first_fit_rows(block, case.max_length)
-        order = terms.rng(rows).permutation(len(tokens))
-        _deal(steps, tokens[order], cost[order], terms.batch_size)
-        rows += len(tokens)
-        sampled += int(tokens.sum())
+    for block in _blocks(corpus.sample(terms.seed)):
+        tokens, cost, full = first_fit_rows(block, case.max_length, terms.overlong or "split")
+        sampled += int(tokens.sum()) + full * case.max_length
+        if terms.world_size > 1:
+            alone = np.full(min(full, DRAWN_ROWS), case.max_length, np.int64)
+            order = terms.rng(rows).permutation(len(tokens) + len(alone))
+            all_rows = (np.concatenate([tokens, alone]), np.concatenate([cost, alone * alone]))
+            _deal(steps, *(values[order] for values in all_rows), terms.batch_size)
+        rows += len(tokens) + full
     if estimated:
         rows = max(round(rows * histogram.tokens / sampled), case.bound)
     return replace(_work(case, rows, histogram.squares), steps=steps, estimated=estimated)
 
 
-def first_fit_rows(lengths: Int32Array, max_length: int) -> tuple[Int64Array, Int64Array]:
-    """Tokens and attention cost of each row, int64 (r,), in any order. Full pieces never share a row: they are not
-    planned."""
-    full = int((lengths == max_length).sum())
-    lengths = lengths[lengths < max_length]
-    plan = first_fit.pack(lengths, max_length, rng=np.random.default_rng(0))
-    tokens, cost = _of_plan(plan)
-    alone = np.full(full, max_length, np.int64)
-    return np.concatenate([tokens, alone]), np.concatenate([cost, alone * alone])
+def first_fit_rows(lengths: Int32Array, max_length: int, policy: str) -> tuple[Int64Array, Int64Array, int]:
+    """Tokens and attention cost of each row, int64 (r,), but for those that one piece fills: they are counted only."""
+    if policy == "split":
+        full, shared = int((lengths // max_length).sum(dtype=np.int64)), lengths % max_length
+    else:
+        kept = cut(lengths, max_length, policy)
+        full, shared = int((kept == max_length).sum()), kept[kept < max_length]
+    plan = first_fit.pack(shared[shared > 0], max_length, rng=np.random.default_rng(0))
+    return *_of_plan(plan), full
 
 
 def _blocks(lengths: Int32Array) -> Iterator[Int32Array]:
@@ -84,23 +86,36 @@ def _blocks(lengths: Int32Array) -> Iterator[Int32Array]:
 
 def _wrapped(case: Case) -> Work:
     corpus, terms, max_length = case.corpus, case.terms, case.max_length
-    steps = terms.steps()
-    carried = np.empty(0, np.int32)  # segments of the row that the last chunk did not fill
     place = split = cost = seen = 0
-    for index, chunk in enumerate(corpus.chunks(terms.seed)):
-        ends = place + offsets_of(chunk)
-        split += int((ends[:-1] // max_length != (ends[1:] - 1) // max_length).sum())
-        place, seen = int(ends[-1]), seen + len(chunk)
-        plan = wrapped.pack(np.concatenate([carried, chunk]), max_length, rng=terms.rng(index))
-        full = plan.rows - (place % max_length > 0)
-        carried = plan.length[plan.row_offsets[full] :]
-        row_tokens, row_cost = _of_plan(plan.take_rows(terms.rng(index).permutation(full)))
-        cost += int(row_cost.sum())
-        _deal(steps, row_tokens, row_cost, terms.batch_size)
-    cost += int((carried.astype(np.int64) ** 2).sum())
+    for chunk in corpus.chunks(terms.seed):
+        lengths = chunk.astype(np.int64)
+        starts = (place + offsets_of(lengths)[:-1]) % max_length
+        first = np.minimum(lengths, max_length - starts)  # what each document puts into the row that it begins in
+        full, last = np.divmod(lengths - first, max_length)
+        cost += exact_sum(first, first) + exact_sum(full) * max_length**2 + exact_sum(last, last)
+        split += int((first < lengths).sum())
+        place, seen = place + int(lengths.sum()), seen + len(lengths)
     share = corpus.histogram.documents / seen
     work = _work(case, case.bound, round(cost * share) if share != 1 else cost)
-    return replace(work, steps=steps, split=round(split * share), estimated=corpus.ordered is None)
+    if terms.world_size > 1:
+        _deal_stream(work.steps, corpus.chunks(terms.seed), max_length, terms)
+    return replace(work, split=round(split * share), estimated=corpus.ordered is None)
+
+
+def _deal_stream(steps: Steps, chunks: Iterator[Int32Array], max_length: int, terms: Terms) -> None:
+    """The full rows at the stream's start, as many as a sample needs."""
+    some, tokens = [], 0
+    for chunk in chunks:
+        some.append(chunk)
+        tokens += int(chunk.sum(dtype=np.int64))
+        if tokens >= DRAWN_ROWS * max_length:
+            break
+    rows = min(tokens // max_length, DRAWN_ROWS)
+    lengths = np.diff(np.minimum(offsets_of(np.concatenate(some)), rows * max_length)).astype(np.int32)
+    rng = terms.rng(0)
+    row_tokens, row_cost = _of_plan(wrapped.pack(lengths[lengths > 0], max_length, rng=rng))
+    order = rng.permutation(rows)
+    _deal(steps, row_tokens[order], row_cost[order], terms.batch_size)
 
 
 def _of_plan(plan: Plan) -> tuple[Int64Array, Int64Array]:

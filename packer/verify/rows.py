@@ -125,7 +125,11 @@ Rule = Callable[[Group], BoolArray]
 
 def _token_counts(g: Group) -> BoolArray:
     n = g.counts("input_ids")
-    wrong: BoolArray = (n < 1) | (n > g.manifest.max_length) | (n != g.scalar["num_tokens"])
+    multiple = g.manifest.options.segment_multiple
+    padded = n
+    if multiple > 1:
+        padded = np.add.reduceat(-(-g.segment_lengths // multiple) * multiple, g.at["doc_ids"][:-1])
+    wrong: BoolArray = (n < 1) | (padded > g.manifest.max_length) | (n != g.scalar["num_tokens"])
     return wrong
 
 
