@@ -8,6 +8,7 @@ PYTEST := $(DEV)/bin/python -m pytest
 .PHONY: demo test test-all check bench handed clean
 
 demo: $(DEMO)/ready
+	$(DEMO)/bin/packer stats sample_data/articles.jsonl --tokenizer sample_data/tokenizer --max-length 1024
 	$(DEMO)/bin/packer pack sample_data/articles.jsonl --tokenizer sample_data/tokenizer --max-length 1024 --out demo --overwrite
 	$(DEMO)/bin/packer verify demo sample_data/articles.jsonl
 	$(DEMO)/bin/packer inspect demo --row 19 --decode

@@ -26,6 +26,8 @@ class Stream(IntEnum):
     ROWS = 1  # (partition, block): rows within a block
     SHARDS = 2  # which rows of each block go into which shard
     GROUPS = 3  # (shard): the order within it
+    SAMPLE = 4  # documents that stand for all in a price
+    BATCHES = 5  # (chunk): the order of training that a price assumes
 
 
 def generator(seed: int, stream: Stream, *key: int) -> np.random.Generator:

@@ -11,10 +11,9 @@ from pathlib import Path, PurePosixPath
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from packer.corpus.documents import Skipped
 from packer.errors import DatasetError
 from packer.packing.overlong import Losses
-from packer.schema import FORMAT_NAME, FORMAT_VERSION, Layout
+from packer.schema import FORMAT_NAME, FORMAT_VERSION, Layout, Skipped
 from packer.shards import ShardFile
 from packer.windowing import Coverage, Windowing
 

@@ -20,12 +20,12 @@ import tokenizers
 from packer import __version__, corpus, cutting, finish, metrics, stage
 from packer.commit import Output
 from packer.corpus import Partition
-from packer.corpus.documents import KEPT_REASONS, Skipped
+from packer.corpus.documents import KEPT_REASONS
 from packer.errors import InputError, UsageError
 from packer.executors.local import ordered_map
 from packer.manifest import InputFile, Manifest, Options, TokenizerFacts, Totals
 from packer.packing.overlong import Losses
-from packer.schema import Layout
+from packer.schema import Layout, Skipped
 from packer.shards import arrow_schema
 from packer.stage import Job, PartitionReport, Progress
 

@@ -72,3 +72,12 @@ def columns_of(layout: Layout) -> tuple[Column, ...]:
     if layout.columns == "full":
         return tuple(c for c in _ALL if c.name != "loss_spans")
     return tuple(c for c in _ALL if c.name not in _DERIVED and (c.name != "loss_spans" or layout.masked))
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A bad record that `--on-error skip` left out. `where` is its place in the file: "line 17", "row 4"."""
+
+    path: str
+    where: str
+    reason: str

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from packer import packing, tokenizer
 from packer.corpus import Partition, PartitionReader, ReadOptions
-from packer.corpus.documents import Skipped, Tally
+from packer.corpus.documents import Tally
 from packer.encoding import Encoded, encode
 from packer.errors import InputError
 from packer.interleave import Stream, generator
@@ -28,6 +28,7 @@ from packer.packing import overlong
 from packer.packing.overlong import Losses, OverlongError, Trained
 from packer.plan import BoolArray, Int32Array, Int64Array, Plan, offsets_of
 from packer.rows import Rows, gather, whole_documents
+from packer.schema import Skipped
 from packer.staging import BlockWriter, sync
 from packer.windowing import Windowing
 
@@ -103,13 +104,13 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
     """Stages the partition's blocks as folders below `folder`, which gets its name when all of them are there."""
     final, folder = folder, folder.with_name(folder.name + "-unfinished")
     folder.mkdir()
-    engine, ends, vocab_size = _engine(job)
+    engine, ends, vocab_size = engine_of(job.tokenizer)
     reader = PartitionReader(partition, job.read)
     totals, losses = Totals(), Losses()
     blocks: list[BlockReport] = []
-    counts = _Counts(reader.tally)
+    counts = Counts(reader.tally)
     places = Places(partition, reader.tally)
-    encoded = _counted(encode(reader, engine, ends), counts, places, vocab_size, progress)
+    encoded = counted(encode(reader, engine, ends), counts, places, vocab_size, progress)
     for index, block in enumerate(collect(encoded, job.block_tokens)):
         try:
             report, block_totals, block_losses = _stage_block(job, block, (partition.index, index), folder)
@@ -142,14 +143,15 @@ def load_tokenizer(options: TokenizerOptions) -> tuple[tokenizer.Tokenizer, toke
     return loaded, tokenizer.ends_of(loaded, bos=options.bos, eos=options.eos, eos_token=options.eos_token)
 
 
-def _engine(job: Job) -> tuple[tokenizer.Engine | None, tokenizer.Ends | None, int]:
-    if job.tokenizer is None:
+def engine_of(options: TokenizerOptions | None) -> tuple[tokenizer.Engine | None, tokenizer.Ends | None, int]:
+    """What turns texts to ids, what is put around them, and the vocabulary's size; without a tokenizer no text can."""
+    if options is None:
         return None, None, np.iinfo(np.int32).max
-    loaded, ends = load_tokenizer(job.tokenizer)
-    return tokenizer.HfEngine(loaded, special_in_text=job.tokenizer.special_in_text), ends, loaded.vocab_size
+    loaded, ends = load_tokenizer(options)
+    return tokenizer.HfEngine(loaded, special_in_text=options.special_in_text), ends, loaded.vocab_size
 
 
-class _Counts:
+class Counts:
     """Empty documents, and the tokens of each slice, added up as batches pass."""
 
     def __init__(self, tally: Tally) -> None:
@@ -182,9 +184,10 @@ class Places:
         return f"{piece.source.path}, record {ordinal - int(firsts[index]) + 1}{after}"
 
 
-def _counted(
-    batches: Iterable[Encoded], counts: _Counts, places: Places, vocab_size: int, progress: Progress | None
+def counted(
+    batches: Iterable[Encoded], counts: Counts, places: Places, vocab_size: int, progress: Progress | None
 ) -> Iterator[Encoded]:
+    """The batches, counted and reported as they pass. Raises InputError at an id beyond the vocabulary."""
     for batch in batches:
         counts.add(batch)
         if len(batch.ids) and batch.ids.max() >= vocab_size:

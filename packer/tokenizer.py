@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,12 @@ class Tokenizer:
         if found is None:
             raise TokenizerError(f"tokenizer {self.source}: {what} {token!r} is not in its vocabulary")
         return found
+
+    def control_pattern(self) -> re.Pattern[str] | None:
+        """Finds a control token written in a text; None if the tokenizer has none."""
+        texts = {token.content for token in self.backend.get_added_tokens_decoder().values() if token.special}
+        longest_first = sorted(texts - {""}, key=lambda text: (-len(text), text))
+        return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self.backend.decode(ids, skip_special_tokens=False))

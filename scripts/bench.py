@@ -37,11 +37,12 @@ import numpy as np
 import pyarrow as pa
 import tokenizers
 
-from packer import packing, pipeline, tokenizer
+from packer import packing, pipeline, stats, tokenizer
 from packer.corpus import ReadOptions
 from packer.finish import Output
 from packer.metrics import lower_bound
 from packer.plan import Int32Array, offsets_of
+from packer.pricing import Terms
 from packer.schema import Layout
 from packer.stage import Job, TokenizerOptions
 
@@ -159,15 +160,15 @@ def _tokenizer_alone(corpus: Path, source: str, size: int) -> Cost:
     return tokenizer_alone(tokenizer.load(source).backend, list(by_characters(texts_of(corpus), size)))
 
 
-def library_in_a_new_process(corpus: Path, source: str, out: Path) -> Cost:
+def library_in_a_new_process(call: Callable[[Path, str, Path], None], corpus: Path, source: str, out: Path) -> Cost:
     """`pipeline.pack`, with the tokenizer loaded before the clock starts."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-        return process.submit(_library, corpus, source, out).result()
+        return process.submit(_library, call, corpus, source, out).result()
 
 
-def _library(corpus: Path, source: str, out: Path) -> Cost:
+def _library(call: Callable[[Path, str, Path], None], corpus: Path, source: str, out: Path) -> Cost:
     tokenizer.load(source)
-    return measured(partial(run_library, corpus, source, out))
+    return measured(partial(call, corpus, source, out))
 
 
 def tokenizer_alone(backend: tokenizers.Tokenizer, batches: Sequence[list[str]]) -> Cost:
@@ -191,11 +192,21 @@ def pack_command(corpus: Path, source: str, out: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "packer", "pack", str(corpus), *options]
 
 
-def run_process(corpus: Path, source: str, out: Path) -> None:
+def run_pack(corpus: Path, source: str, out: Path) -> None:
     subprocess.run(pack_command(corpus, source, out), check=True, stdout=subprocess.DEVNULL)
 
 
-def run_library(corpus: Path, source: str, out: Path) -> None:
+def run_stats(corpus: Path, source: str, out: Path) -> None:  # noqa: ARG001  stats writes nothing
+    command = [sys.executable, "-m", "packer", "stats", str(corpus), "--tokenizer", source]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def call_stats(corpus: Path, source: str, out: Path) -> None:  # noqa: ARG001
+    """What the command calls, with its defaults."""
+    stats.stats([str(corpus)], ReadOptions(), TokenizerOptions(source), stats.MAX_LENGTHS, Terms())
+
+
+def call_pack(corpus: Path, source: str, out: Path) -> None:
     """What the command calls, with its defaults."""
     job = Job(
         read=ReadOptions(),
@@ -217,8 +228,10 @@ def end_to_end(corpus: Path, source: str, rounds: int) -> dict[str, Any]:
     texts = texts_of(corpus)
     size = best_batch(backend, texts)
     contenders: dict[str, Callable[[Path, str, Path], Cost]] = {
-        "packer pack": lambda *arguments: measured(partial(run_process, *arguments)),
-        "pipeline.pack": library_in_a_new_process,
+        "packer pack": lambda *arguments: measured(partial(run_pack, *arguments)),
+        "pipeline.pack": partial(library_in_a_new_process, call_pack),
+        "packer stats": lambda *arguments: measured(partial(run_stats, *arguments)),
+        "stats.stats": partial(library_in_a_new_process, call_stats),
     }
     alone = [tokenizer_in_a_new_process(corpus, source, size)]
     costs: dict[str, list[Cost]] = {name: [] for name in contenders}
@@ -228,8 +241,9 @@ def end_to_end(corpus: Path, source: str, rounds: int) -> dict[str, Any]:
         for _ in range(rounds):
             for name, run in contenders.items():
                 cost = run(corpus, source, out)
-                totals = json.loads((out / "manifest.json").read_bytes())["totals"]
-                rmtree(out)
+                if out.exists():
+                    totals = json.loads((out / "manifest.json").read_bytes())["totals"]
+                    rmtree(out)
                 alone.append(tokenizer_in_a_new_process(corpus, source, size))
                 costs[name].append(cost)
                 wall, cpu = (mean(getattr(turn, clock) for turn in alone[-2:]) for clock in ("wall", "cpu"))
@@ -266,8 +280,9 @@ def end_to_end_report(result: dict[str, Any], label: str) -> str:
 
 {result["documents"]:,} documents, {result["megabytes"]:.1f} MB of text, {result["tokens"]:,} tokens,
 `--max-length {MAX_LENGTH}`, other options at their defaults; {result["rounds"]} rounds.
-`packer pack` is the whole process, from the start of Python to the committed data set; `pipeline.pack` the same call
-inside a process that has imported it and loaded the tokenizer. The tokenizer alone is `encode_batch_fast` on the same
+`packer pack` is the whole process, from the start of Python to the committed data set, `packer stats` to the printed
+figures; `pipeline.pack` and `stats.stats` are the same calls inside a process that has imported them and loaded the
+tokenizer. The tokenizer alone is `encode_batch_fast` on the same
 texts, in a process of its own that has loaded both, {result["batch_characters"] / 2**20:.0f} M characters a call
 (the fastest of
 {", ".join(f"{size >> 20}" for size in BATCH_CHARS)} M in a trial), with the same threads; ids are not taken out of its

@@ -18,6 +18,7 @@ from packer import __version__
 from packer.cli.inspect import inspect
 from packer.cli.options import wording
 from packer.cli.pack import pack
+from packer.cli.stats import stats
 from packer.cli.verify import verify
 from packer.cli.window import window
 from packer.errors import PackerError
@@ -35,7 +36,7 @@ def cli() -> None:
     """Tokenize a corpus and pack it into exact, full training rows."""
 
 
-for command in (pack, window, verify, inspect):
+for command in (stats, pack, window, verify, inspect):
     cli.add_command(command)
 
 

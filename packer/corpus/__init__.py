@@ -25,11 +25,12 @@
 Memory is bounded by a chunk and the largest record, whatever the size of the file.
 """
 
-from packer.corpus.documents import Skipped, Tally, TextBatch, TokenBatch
+from packer.corpus.documents import Tally, TextBatch, TokenBatch
 from packer.corpus.inputs import find_sources
 from packer.corpus.partitions import partition
 from packer.corpus.reader import PartitionReader
 from packer.corpus.sources import Found, Partition, ReadOptions, Schema, Slice, Source
+from packer.schema import Skipped
 
 __all__ = [
     "Found",

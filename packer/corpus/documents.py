@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from packer.plan import BoolArray, Int32Array, Int64Array
+from packer.schema import Skipped
 
 KEPT_REASONS = 100  # skipped records whose reasons are kept; all are counted
 
@@ -32,15 +33,6 @@ class TokenBatch:
     offsets: Int64Array
     mask: BoolArray | None
     masked: BoolArray
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A bad record that `--on-error skip` left out. `where` is its place in the file: "line 17", "row 4"."""
-
-    path: str
-    where: str
-    reason: str
 
 
 @dataclass

@@ -10,7 +10,8 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from packer.packing.decreasing import Group, pack_decreasing
+from packer.lengths import Histogram
+from packer.packing.decreasing import Group, Moves, moves_of, pack_decreasing
 from packer.plan import Int32Array, Plan
 
 WORD = 10  # rooms are found through two levels of bit sets, 2**WORD rooms a word, so a look costs little at any length
@@ -63,3 +64,8 @@ def _lowest_bit(bits: int) -> int:
 def pack(lengths: Int32Array, max_length: int, *, max_segments: int | None = None, rng: np.random.Generator) -> Plan:
     """See `packer.packing`. O(n) for the sort, then O(d log max_length) for d distinct lengths."""
     return pack_decreasing(lengths, max_length, TightestRoom(max_length), max_segments=max_segments, rng=rng)
+
+
+def pack_histogram(histogram: Histogram, max_length: int) -> Moves:
+    """The same plan for lengths without documents: what prices millions of them in an instant."""
+    return moves_of(histogram, max_length, TightestRoom(max_length))

@@ -12,7 +12,7 @@ row is touched. Consecutive rows with the same room therefore move as one group:
 
 A group that moves is left with less than half its room (r mod L < r / 2), so it moves at most log2(max_length) times,
 and each distinct length splits at most one group. What is recorded is one line a move, (first row, rows, documents a
-row); array operations turn that into a row for each document.
+row, length); array operations turn that into a row for each document.
 
 The rule alone differs, so it is the parameter: a `Pool` holds the groups that still have room and says which one a
 length goes to. Rows limited to `max_segments` documents are groups by room and free slots.
@@ -20,10 +20,12 @@ length goes to. Rows limited to `max_segments` documents are groups by room and 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from packer.lengths import Histogram
 from packer.packing.placing import descending, plan_from_rows
 from packer.plan import Int32Array, Int64Array, Plan, offsets_of
 
@@ -43,18 +45,29 @@ def pack_decreasing(
 ) -> Plan:
     """Places documents longest first, each in the row that the pool's rule chooses."""
     order = descending(lengths, rng)
-    counts = np.bincount(lengths, minlength=1)
-    distinct = np.flatnonzero(counts)[::-1]
-    moves = _moves(distinct.tolist(), counts[distinct].tolist(), max_length, pool, max_segments or UNLIMITED)
+    moves = moves_of(Histogram.of(lengths), max_length, pool, max_segments=max_segments)
     row = np.empty(len(lengths), np.int64)
     row[order] = _rows_of_moves(moves)
     return plan_from_rows(row, lengths)
 
 
-def _moves(lengths: list[int], counts: list[int], max_length: int, pool: Pool, slots_per_row: int) -> Int64Array:
-    """The moves in the order of the documents: int64 (m, 3) of first row, rows, documents a row."""
-    moves: list[tuple[int, int, int]] = []
+@dataclass(frozen=True)
+class Moves:
+    """A plan for a histogram of lengths, in the order of placing, longest first: move i puts each[i] documents of
+    length[i] into each of the rows first[i] to first[i] + rows[i]. All int64 (m,). Rows count from 0."""
+
+    first: Int64Array
+    rows: Int64Array
+    each: Int64Array
+    length: Int64Array
+
+
+def moves_of(histogram: Histogram, max_length: int, pool: Pool, *, max_segments: int | None = None) -> Moves:
+    """Places all documents, none longer than max_length. The time depends on the distinct lengths alone."""
+    slots_per_row = max_segments or UNLIMITED
+    moves: list[tuple[int, int, int, int]] = []
     opened = 0
+    lengths, counts = histogram.lengths[::-1].tolist(), histogram.counts[::-1].tolist()
     shortest = lengths[-1] if lengths else 0
     for length, left in zip(lengths, counts, strict=True):
         while left:
@@ -66,25 +79,24 @@ def _moves(lengths: list[int], counts: list[int], max_length: int, pool: Pool, s
             first, rows, room, slots = group
             each = min(room // length, slots)
             filled = min(rows, left // each)  # rows that take as many as they can
-            parts = [(filled, each)]
+            parts = [(filled, each)] if filled else []
             left -= filled * each
             if left and filled < rows:  # the last documents of this length do not fill their row
                 parts.append((1, left))
-                left = 0
-            parts.append((rows - sum(n for n, _ in parts), 0))
+                left, filled = 0, filled + 1
             for n, taken in parts:
-                if n and taken:
-                    moves.append((first, n, taken))
-                if n and room - taken * length >= shortest and slots > taken:
+                moves.append((first, n, taken, length))
+                if room - taken * length >= shortest and slots > taken:
                     pool.put((first, n, room - taken * length, slots - taken))
                 first += n
-    return np.array(moves, np.int64).reshape(-1, 3)
+            if filled < rows:
+                pool.put((first, rows - filled, room, slots))
+    return Moves(*np.array(moves, np.int64).reshape(-1, 4).T)
 
 
-def _rows_of_moves(moves: Int64Array) -> Int64Array:
+def _rows_of_moves(moves: Moves) -> Int64Array:
     """The row of each document, in the order of placing.   (5, 2, 3) -> 5 5 5 6 6 6"""
-    first, rows, each = moves.T
-    documents = rows * each
+    documents = moves.rows * moves.each
     index = np.arange(documents.sum()) - np.repeat(offsets_of(documents)[:-1], documents)
-    row: Int64Array = np.repeat(first, documents) + index // np.repeat(each, documents)
+    row: Int64Array = np.repeat(moves.first, documents) + index // np.repeat(moves.each, documents)
     return row

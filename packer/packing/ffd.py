@@ -6,7 +6,8 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from packer.packing.decreasing import Group, pack_decreasing
+from packer.lengths import Histogram
+from packer.packing.decreasing import Group, Moves, moves_of, pack_decreasing
 from packer.plan import Int32Array, Plan
 
 
@@ -48,10 +49,17 @@ class FirstRow:
             tree[node] = value
             if node == 1:
                 break
-            value = min(value, tree[node ^ 1])
+            beside = tree[node ^ 1]
+            if beside < value:
+                value = beside
             node >>= 1
 
 
 def pack(lengths: Int32Array, max_length: int, *, max_segments: int | None = None, rng: np.random.Generator) -> Plan:
     """See `packer.packing`. O(n) for the sort, then O(d log**2 max_length) for d distinct lengths."""
     return pack_decreasing(lengths, max_length, FirstRow(max_length), max_segments=max_segments, rng=rng)
+
+
+def pack_histogram(histogram: Histogram, max_length: int) -> Moves:
+    """The same plan for lengths without documents: what prices millions of them in an instant."""
+    return moves_of(histogram, max_length, FirstRow(max_length))

@@ -9,14 +9,19 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from packer.batching import Batches
 from packer.cli import cli
+from packer.pricing import Terms
+from packer.pricing.padded import padded_to_longest
 
 HANDED = os.environ.get("PACKER_HANDED")
 if not HANDED:
@@ -30,6 +35,7 @@ VIEWS = {
     "one_document_per_non_blank_line (CR stripped)": "line",
     "one_document_per_paragraph (blank-line separated, CRLF->LF, not stripped)": "paragraph",
 }
+PERCENTILES = ("p50", "p90", "p95", "p99")
 BINS = {"bfd": "best_fit_decreasing", "ffd": "first_fit_decreasing", "first-fit": "first_fit"}
 
 
@@ -204,3 +210,103 @@ def test_a_vocabulary_without_the_named_eos(tmp_path: Path) -> None:
     line = failing("pack", CORPORA / "text_web/c4_demo.jsonl", *arguments)
     assert "--eos-token" in line
     assert "--no-eos" in line
+
+
+# packer stats
+
+LENGTHS = CORPORA / "lengths"
+
+
+def stats(*arguments: str | Path) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(packer("stats", *arguments, "--json", "-"))
+    return result
+
+
+@pytest.mark.parametrize(("name", "expected", "options"), CASES)
+def test_documents_tokens_and_percentiles(name: str, expected: dict[str, Any], options: list[str]) -> None:
+    for tokenizer in NAMES:
+        folder = TOKENIZERS / tokenizer
+        found = stats(CORPORA / name, "--tokenizer", folder, "--no-bos", "--no-eos", "--max-length", "2048", *options)
+        counts = expected["tokens"][tokenizer]
+        assert (found["documents"], found["tokens"]) == (counts["n"], counts["sum"])
+        length = found["length"]
+        assert (length["min"], length["max"]) == (counts["min"], counts["max"])
+        assert round(length["mean"], 4) == counts["mean"]
+        for percentile in PERCENTILES:
+            assert round(length[percentile], 4) == counts[f"{percentile}_linear"]
+
+
+def check_prices(found: dict[str, Any], truth: dict[str, Any], policy: str, max_length: int) -> None:
+    """`found`: of `stats --overlong policy`; `truth`: of one capacity."""
+    at = {price["strategy"]: price for price in found["strategies"] if price["max_length"] == max_length}
+    expected = truth[policy]
+    for strategy, key in BINS.items():
+        assert at[strategy]["rows"] == expected[key]
+        assert at[strategy]["real_tokens"] == expected["tokens"]
+        assert at[strategy]["lower_bound"] == expected["lower_bound_L2"]
+    assert round(1 - at["bfd"]["pad_ratio"], 6) == expected["bfd_efficiency"]
+    assert at["wrapped"]["rows"] == truth["wrapped_rows"]
+    lost = next(loss for loss in found["truncation"] if loss["max_length"] == max_length)
+    assert (lost["documents"], lost["tokens"]) == (truth["docs_over_capacity"], truth["tokens_lost_if_truncated"])
+    static = at["static"]
+    if policy == "truncate":
+        assert static["real_tokens"] + static["padded_tokens"] == truth["pad_to_capacity_tokens"]
+        assert static["tokens_dropped"] == truth["tokens_lost_if_truncated"]
+
+
+def check_padding(lengths: np.ndarray[Any, np.dtype[np.int32]], truth: dict[str, Any], max_length: int) -> None:
+    """Batches in two orders that can be named, priced by the function that prices shuffled ones."""
+    kept = np.minimum(lengths, max_length)
+    orders = {"input_order": np.arange(len(kept)), "sorted_desc": np.argsort(-kept, kind="stable")}
+    for order_name, order in orders.items():
+        for size in (8, 32):
+            batches = Batches(order, np.append(np.arange(0, len(kept), size), len(kept)))
+            tokens, _, _ = padded_to_longest(batches, kept, Terms())
+            assert int(tokens.sum()) == truth[f"pad_to_longest_b{size}_{order_name}_tokens"]
+
+
+@pytest.mark.parametrize(("name", "expected", "options"), [c for c in CASES if "packing_gpt2_plus_eos" in c.values[1]])
+def test_packing_and_padding(name: str, expected: dict[str, Any], options: list[str]) -> None:
+    truth = expected["packing_gpt2_plus_eos"]
+    wanted = [option for length in truth for option in ("--max-length", length)]
+    for policy in ("split", "truncate"):
+        arguments = ["--tokenizer", TOKENIZERS / "gpt2", "--overlong", policy, *wanted, *options]
+        found = stats(CORPORA / name, *arguments)
+        for length in truth:
+            check_prices(found, truth[length], policy, int(length))
+
+
+@pytest.mark.parametrize("name", ["azure_conv_2023_context", "azure_conv_2023_generated"])
+def test_real_lengths(name: str) -> None:
+    path = LENGTHS / f"{name}.lengths.txt"
+    expected = TRUTH[f"lengths/{path.name}"]
+    wanted = [option for length in expected["packing"] for option in ("--max-length", length)]
+    lengths = np.loadtxt(path, np.int32)
+    for policy in ("split", "truncate"):
+        found = stats("--lengths", path, "--overlong", policy, *wanted)
+        counts = expected["lengths"]
+        assert (found["documents"], found["tokens"]) == (counts["n"], counts["sum"])
+        for percentile in PERCENTILES:
+            assert found["length"][percentile] == counts[f"{percentile}_linear"]
+        for length, truth in expected["packing"].items():
+            check_prices(found, truth, policy, int(length))
+            check_padding(lengths, truth, int(length))
+        assert not any(price["estimated"] for price in found["strategies"])
+
+
+def test_sixteen_million_sequences_from_a_histogram() -> None:
+    path = LENGTHS / "wikipedia_bert512_histogram.json"
+    expected = TRUTH[f"lengths/{path.name}"]["lengths"]
+    for max_length, truth in expected["packing"].items():
+        begin = time.perf_counter()
+        found = stats("--lengths", path, "--max-length", max_length)
+        assert time.perf_counter() - begin < 20  # about one second; a loaded machine is no failure
+        assert (found["documents"], found["tokens"]) == (expected["n"], expected["sum"])
+        at = {price["strategy"]: price for price in found["strategies"]}
+        assert at["bfd"]["rows"] == truth["best_fit_decreasing"]
+        assert at["bfd"]["lower_bound"] == truth["lower_bound_L2"]
+        assert at["wrapped"]["rows"] == truth["lower_bound_ceil"]
+        if max_length == "512":
+            static = at["static"]
+            assert round((static["real_tokens"] + static["padded_tokens"]) / static["real_tokens"], 4) == 2.0013
+            assert (at["bfd"]["rows"], at["bfd"]["lower_bound"]) == (8_138_483, 8_135_727)

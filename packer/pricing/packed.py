@@ -1,0 +1,158 @@
+"""Rows packed by every strategy, counted without tokens. Each batch is `batch_size` rows in shuffled order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from packer.lengths import Histogram
+from packer.metrics import lower_bound, packing_bound
+from packer.packing import bfd, ffd, first_fit, wrapped
+from packer.packing.decreasing import Moves
+from packer.plan import Int32Array, Int64Array, Plan, offsets_of
+from packer.pricing.corpus import SAMPLE, Case, Corpus, Pieces, Price, Terms, Work, cut, pieces_of
+from packer.pricing.ranks import Steps
+
+BLOCK_TOKENS = 32 << 20  # what `packer pack` plans at once
+DRAWN_ROWS = 1 << 22  # rows that stand for all when ranks are compared
+DECREASING: dict[str, Callable[[Histogram, int], Moves]] = {"bfd": bfd.pack_histogram, "ffd": ffd.pack_histogram}
+
+
+def packed(corpus: Corpus, max_length: int, terms: Terms) -> Iterator[Price]:
+    """`bfd`, `ffd`, `first-fit` and `wrapped`."""
+    pieces = pieces_of(corpus.histogram, max_length, terms.overlong or "split")
+    if pieces.documents:
+        case = Case(corpus, terms, max_length, pieces, packing_bound(pieces.histogram, max_length))
+        for name, plan in DECREASING.items():
+            yield case.price(name, _decreasing(case, plan))
+        yield case.price("first-fit", _first_fit(case))
+    whole = corpus.histogram  # one stream, cut: no document is too long for it
+    stream = Pieces(whole, whole.documents, 0, 0)
+    case = Case(corpus, terms, max_length, stream, lower_bound(whole.tokens, max_length))
+    yield case.price("wrapped", _wrapped(case))
+
+
+def _decreasing(case: Case, plan: Callable[[Histogram, int], Moves]) -> Work:
+    """From the histogram alone, whatever the number of documents."""
+    histogram, terms = case.pieces.histogram, case.terms
+    alike = RowClasses.of(plan(histogram, min(case.max_length, histogram.tokens)))
+    work = _work(case, alike.total, histogram.squares)
+    if terms.world_size > 1:
+        _deal(work.steps, *alike.drawn(terms.rng(0)), terms.batch_size)
+    return work
+
+
+def _first_fit(case: Case) -> Work:
+    """Document by document, in blocks as `packer pack` does. Of many, a sample."""
+    corpus, terms, histogram = case.corpus, case.terms, case.pieces.histogram
+    estimated = corpus.ordered is None or corpus.histogram.documents > SAMPLE
+    lengths = cut(corpus.sample(terms.seed), case.max_length, terms.overlong or "split")
+    rows = sampled = 0
+    steps = terms.steps()
+    for block in _blocks(lengths):
+        tokens, cost = first_fit_rows(block, case.max_length)
+        order = terms.rng(rows).permutation(len(tokens))
+        _deal(steps, tokens[order], cost[order], terms.batch_size)
+        rows += len(tokens)
+        sampled += int(tokens.sum())
+    if estimated:
+        rows = max(round(rows * histogram.tokens / sampled), case.bound)
+    return replace(_work(case, rows, histogram.squares), steps=steps, estimated=estimated)
+
+
+def first_fit_rows(lengths: Int32Array, max_length: int) -> tuple[Int64Array, Int64Array]:
+    """Tokens and attention cost of each row, int64 (r,), in any order. Full pieces never share a row: they are not
+    planned."""
+    full = int((lengths == max_length).sum())
+    lengths = lengths[lengths < max_length]
+    plan = first_fit.pack(lengths, max_length, rng=np.random.default_rng(0))
+    tokens, cost = _of_plan(plan)
+    alone = np.full(full, max_length, np.int64)
+    return np.concatenate([tokens, alone]), np.concatenate([cost, alone * alone])
+
+
+def _blocks(lengths: Int32Array) -> Iterator[Int32Array]:
+    ends = offsets_of(lengths)
+    first = 0
+    while first < len(lengths):
+        last = min(int(np.searchsorted(ends, ends[first] + BLOCK_TOKENS)), len(lengths))
+        yield lengths[first:last]
+        first = last
+
+
+def _wrapped(case: Case) -> Work:
+    corpus, terms, max_length = case.corpus, case.terms, case.max_length
+    steps = terms.steps()
+    carried = np.empty(0, np.int32)  # segments of the row that the last chunk did not fill
+    place = split = cost = seen = 0
+    for index, chunk in enumerate(corpus.chunks(terms.seed)):
+        ends = place + offsets_of(chunk)
+        split += int((ends[:-1] // max_length != (ends[1:] - 1) // max_length).sum())
+        place, seen = int(ends[-1]), seen + len(chunk)
+        plan = wrapped.pack(np.concatenate([carried, chunk]), max_length, rng=terms.rng(index))
+        full = plan.rows - (place % max_length > 0)
+        carried = plan.length[plan.row_offsets[full] :]
+        row_tokens, row_cost = _of_plan(plan.take_rows(terms.rng(index).permutation(full)))
+        cost += int(row_cost.sum())
+        _deal(steps, row_tokens, row_cost, terms.batch_size)
+    cost += int((carried.astype(np.int64) ** 2).sum())
+    share = corpus.histogram.documents / seen
+    work = _work(case, case.bound, round(cost * share) if share != 1 else cost)
+    return replace(work, steps=steps, split=round(split * share), estimated=corpus.ordered is None)
+
+
+def _of_plan(plan: Plan) -> tuple[Int64Array, Int64Array]:
+    """Tokens and attention cost of each row: int64 (r,)."""
+    squares = offsets_of(plan.length.astype(np.int64) ** 2)
+    return plan.row_lengths(), np.diff(squares[plan.row_offsets])
+
+
+def _deal(steps: Steps, tokens: Int64Array, cost: Int64Array, batch_size: int) -> None:
+    """Rows in training order, `batch_size` a batch; an incomplete last batch is left out."""
+    end = len(tokens) - len(tokens) % batch_size
+    steps.add(*(values[:end].reshape(-1, batch_size).sum(axis=1) for values in (tokens, cost)))
+
+
+def _work(case: Case, rows: int, cost: int) -> Work:
+    """Rows count as filled up, but a varlen kernel computes real tokens only."""
+    terms, real = case.terms, case.pieces.histogram.tokens
+    batches = -(-rows // terms.batch_size)
+    return Work(terms.steps(), rows, batches, rows * case.max_length, cost, {case.max_length}, computed=real)
+
+
+@dataclass(frozen=True)
+class RowClasses:
+    """Rows that hold the same. rows, tokens, cost: int64 (k,), of how many rows, and of each."""
+
+    rows: Int64Array
+    tokens: Int64Array
+    cost: Int64Array
+
+    @classmethod
+    def of(cls, moves: Moves) -> RowClasses:
+        """Rows between two places where some move begins or ends are alike."""
+        starts, ends = moves.first, moves.first + moves.rows
+        edges = np.unique(np.concatenate([starts, ends]))
+        begin, end = np.searchsorted(edges, starts), np.searchsorted(edges, ends)
+
+        def summed(values: Int64Array) -> Int64Array:
+            change = np.zeros(len(edges), np.int64)
+            np.add.at(change, begin, values)
+            np.add.at(change, end, -values)
+            return np.cumsum(change)[:-1]
+
+        return cls(np.diff(edges), summed(moves.each * moves.length), summed(moves.each * moves.length * moves.length))
+
+    @property
+    def total(self) -> int:
+        return int(self.rows.sum())
+
+    def drawn(self, rng: np.random.Generator) -> tuple[Int64Array, Int64Array]:
+        """Tokens and cost of the rows in random order; of many, of as many as a sample needs."""
+        if self.total <= DRAWN_ROWS:
+            kind = rng.permutation(np.repeat(np.arange(len(self.rows)), self.rows))
+        else:
+            kind = np.searchsorted(np.cumsum(self.rows), rng.integers(0, self.total, DRAWN_ROWS), side="right")
+        return self.tokens[kind], self.cost[kind]

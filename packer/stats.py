@@ -1,0 +1,260 @@
+"""`packer stats`: the lengths of a corpus, and what each way of batching them would cost. Nothing is written.
+
+    INPUT ─▶ tokenize, keep the lengths only ─▶ histogram ─▶ percentiles, truncation, prices, recommendation
+    --lengths FILE ───────────────────────────────┘
+
+One pass. Lengths go to a temporary file in input order, 4 bytes a document, for the prices that depend on order.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from packer import corpus, length_file, stage
+from packer.corpus import Partition, PartitionReader, ReadOptions, TextBatch, TokenBatch
+from packer.corpus.documents import KEPT_REASONS
+from packer.encoding import encode
+from packer.errors import InputError
+from packer.lengths import Histogram
+from packer.plan import Int32Array
+from packer.pricing import Corpus, Price, Terms, prices
+from packer.recommending import Recommendation, recommend
+from packer.schema import Skipped
+from packer.stage import Counts, Places, Progress, TokenizerOptions
+
+MAX_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+CHUNK = 1 << 20  # documents priced at a time
+PERCENTILES = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Tokens of a document. The percentiles are those of `numpy.percentile`; histogram: documents by length."""
+
+    min: int
+    mean: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    max: int
+    histogram: dict[int, int]
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """What cutting documents at max_length would lose: documents that are longer, and their tokens beyond it."""
+
+    max_length: int
+    documents: int
+    documents_ratio: float
+    tokens: int
+    tokens_ratio: float
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the lengths come from. special_documents: texts in which a control token is written out; None where there
+    was no text. added: what the tokenizer puts around a document; left_out: files of folders that were not read."""
+
+    inputs: list[str]
+    tokenizer: str | None = None
+    fingerprint: str | None = None
+    added: str | None = None
+    special_documents: int | None = None
+    skipped_records: list[Skipped] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Stats:
+    documents: int
+    skipped: int
+    empty: int
+    tokens: int
+    length: Lengths
+    truncation: list[Truncation]
+    strategies: list[Price]
+    recommendation: Recommendation
+    terms: Terms
+    source: Source
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass
+class _Measured:
+    """Lengths, and what was met on the way to them. `ordered`: None where only the histogram is known."""
+
+    lengths: Corpus
+    source: Source
+    skipped: int = 0
+    empty: int = 0
+
+
+def stats(
+    inputs: Sequence[str],
+    read: ReadOptions,
+    tokenizer: TokenizerOptions | None,
+    max_lengths: Sequence[int],
+    terms: Terms,
+    progress: Progress | None = None,
+) -> Stats:
+    """Reads and tokenizes INPUT once. Raises a PackerError; an INPUT without a document is one."""
+    with _Spill() as spill:
+        return _priced(_measure(inputs, read, tokenizer, spill, progress), max_lengths, terms)
+
+
+def stats_of_lengths(path: Path, max_lengths: Sequence[int], terms: Terms) -> Stats:
+    """Prices lengths from a file (see `packer.length_file`), without text or tokenizer."""
+    with _Spill() as spill:
+        found = length_file.read(path, spill.add)
+        lengths = spill.corpus() if found.histogram is None else Corpus(found.histogram, None)
+        if not lengths.histogram.documents:
+            raise InputError(f"--lengths {path} holds no length above 0")
+        return _priced(_Measured(lengths, Source([str(path)]), empty=found.empty), max_lengths, terms)
+
+
+def _priced(measured: _Measured, max_lengths: Sequence[int], terms: Terms) -> Stats:
+    histogram = measured.lengths.histogram
+    found = list(prices(measured.lengths, max_lengths, terms))
+    return Stats(
+        documents=histogram.documents,
+        skipped=measured.skipped,
+        empty=measured.empty,
+        tokens=histogram.tokens,
+        length=_lengths(histogram),
+        truncation=[_truncation(histogram, max_length) for max_length in max_lengths],
+        strategies=found,
+        recommendation=recommend(histogram, found),
+        terms=terms,
+        source=measured.source,
+    )
+
+
+def _lengths(histogram: Histogram) -> Lengths:
+    percentiles = dict(zip(PERCENTILES, histogram.percentiles([*PERCENTILES.values()]), strict=True))
+    return Lengths(
+        min=int(histogram.lengths[0]),
+        mean=histogram.tokens / histogram.documents,
+        max=int(histogram.lengths[-1]),
+        histogram=dict(zip(histogram.lengths.tolist(), histogram.counts.tolist(), strict=True)),
+        **percentiles,
+    )
+
+
+def _truncation(histogram: Histogram, max_length: int) -> Truncation:
+    documents, tokens = histogram.longer_than(max_length)
+    return Truncation(max_length, documents, documents / histogram.documents, tokens, tokens / histogram.tokens)
+
+
+# Measuring a corpus
+
+
+class _Spill:
+    """Lengths in input order, in a temporary file that vanishes with it."""
+
+    def __enter__(self) -> _Spill:
+        self._file = tempfile.TemporaryFile()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, lengths: Int32Array) -> None:
+        self._file.write(lengths.data)
+
+    def chunks(self) -> Iterator[Int32Array]:
+        self._file.seek(0)
+        while data := self._file.read(4 * CHUNK):
+            yield np.frombuffer(data, np.int32)
+
+    def corpus(self) -> Corpus:
+        histogram = Histogram.of(np.empty(0, np.int32))
+        for chunk in self.chunks():
+            histogram = histogram.merge(Histogram.of(chunk))
+        return Corpus(histogram, self.chunks)
+
+
+def _measure(
+    inputs: Sequence[str],
+    read: ReadOptions,
+    tokenizer: TokenizerOptions | None,
+    spill: _Spill,
+    progress: Progress | None,
+) -> _Measured:
+    source = Source([])
+    watch = _Watch(None)
+    if tokenizer is not None:  # before anything is read: a wrong tokenizer should show at once
+        loaded, ends = stage.load_tokenizer(tokenizer)
+        source = replace(source, tokenizer=loaded.source, fingerprint=loaded.fingerprint, added=ends.summary)
+        watch = _Watch(loaded.control_pattern())
+    found = corpus.find_sources(inputs, read)
+    skipped = empty = records = 0
+    reasons: list[Skipped] = []
+    left = read.limit
+    for partition in corpus.partition(found.sources, read):
+        if left == 0:
+            break
+        reader, counts = _lengths_of(partition, replace(read, limit=left), tokenizer, spill, watch, progress)
+        records += sum(reader.tally.records)
+        left = None if left is None else left - sum(reader.tally.records)
+        skipped, empty = skipped + reader.tally.skipped, empty + counts.empty
+        reasons += reader.tally.skipped_reasons
+    lengths = spill.corpus()
+    if not lengths.histogram.documents:
+        raise InputError(
+            f"there is nothing to measure: INPUT holds no document ({records} records, of which {empty} are empty and "
+            f"{skipped} were skipped)"
+        )
+    source = replace(
+        source,
+        inputs=[str(one.path) for one in found.sources],
+        special_documents=watch.documents if watch.texts else None,
+        skipped_records=reasons[:KEPT_REASONS],
+        left_out=found.left_out,
+    )
+    return _Measured(lengths, source, skipped, empty)
+
+
+def _lengths_of(
+    partition: Partition,
+    read: ReadOptions,
+    tokenizer: TokenizerOptions | None,
+    spill: _Spill,
+    watch: _Watch,
+    progress: Progress | None,
+) -> tuple[PartitionReader, Counts]:
+    """Adds the lengths of a partition's documents to the spill."""
+    engine, ends, vocab_size = stage.engine_of(tokenizer)
+    reader = PartitionReader(partition, read)
+    counts, places = Counts(reader.tally), Places(partition, reader.tally)
+    encoded = encode(watch.over(reader), engine, ends)
+    for batch in stage.counted(encoded, counts, places, vocab_size, progress):
+        spill.add(np.diff(batch.offsets).astype(np.int32))
+    return reader, counts
+
+
+@dataclass
+class _Watch:
+    """Counts documents in which a control token is written out, as their texts pass."""
+
+    pattern: re.Pattern[str] | None
+    texts: int = 0
+    documents: int = 0
+
+    def over(self, batches: Iterable[TextBatch | TokenBatch]) -> Iterator[TextBatch | TokenBatch]:
+        for batch in batches:
+            if isinstance(batch, TextBatch):
+                self.texts += len(batch.texts)
+                if self.pattern:
+                    self.documents += sum(self.pattern.search(text) is not None for text in batch.texts)
+            yield batch
