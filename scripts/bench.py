@@ -289,8 +289,8 @@ def end_to_end_report(result: dict[str, Any], label: str) -> str:
 {result["documents"]:,} documents, {result["megabytes"]:.1f} MB of text, {result["tokens"]:,} tokens,
 `--max-length {MAX_LENGTH}`, other options at their defaults; {result["rounds"]} rounds.
 `packer pack` is the whole process, from the start of Python to the committed data set; so is `packer window`, with
-`--overlap 0`; `packer stats` to the printed figures; `pipeline.pack` and `stats.stats` are the same calls inside a process that has imported them and loaded the
-tokenizer. The tokenizer alone is `encode_batch_fast` on the same
+`--overlap 0`, and `packer stats` to the printed figures; `pipeline.pack` and `stats.stats` are the same calls inside a
+process that has imported them and loaded the tokenizer. The tokenizer alone is `encode_batch_fast` on the same
 texts, in a process of its own that has loaded both, {result["batch_characters"] / 2**20:.0f} M characters a call
 (the fastest of
 {", ".join(f"{size >> 20}" for size in BATCH_CHARS)} M in a trial), with the same threads; ids are not taken out of its
