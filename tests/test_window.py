@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import tokenizers
@@ -17,6 +18,7 @@ from packer.cli import main
 from packer.corpus import ReadOptions
 from packer.errors import UsageError
 from packer.finish import Output
+from packer.reader import PackedDataset
 from packer.schema import Layout
 from packer.stage import Job
 
@@ -181,6 +183,21 @@ def test_the_same_bytes_twice(run: Run) -> None:
     assert contents[0] == contents[1]
     assert contents[0].keys() == contents[2].keys()
     assert contents[0] != contents[2]
+
+
+@pytest.mark.parametrize("scope", ["document", "corpus"])
+def test_a_reader_gives_the_next_tokens_whatever_is_stored(run: Run, scope: str) -> None:
+    """Labels stored in either convention, or left out: shifted they are the same, under masks and overlap too."""
+    records: list[Any] = [list(range(100 * n, 100 * n + 3 * n)) for n in range(1, 9)]
+    records[4] = {"input_ids": records[4], "loss_mask": [n % 3 != 1 for n in range(len(records[4]))]}
+    options = ["--context-size", 8, "--stride", 3, "--mask-overlap", "--scope", scope]
+    expected = [labels for _, labels in windows(run, records, *options)]
+    for stored in (["--labels", "aligned"], ["--columns", "compact"], ["--labels", "aligned", "--columns", "compact"]):
+        source = lines("in.jsonl", records)
+        arguments = ["--out", "out", "--overwrite", "--order", "plan", "--quiet"]
+        assert run("window", source, *arguments, *options, *stored).code == 0
+        dataset = PackedDataset("out", labels="shifted")
+        assert [np.asarray(row["labels"]).tolist() for row in dataset] == expected
 
 
 # --- options ---------------------------------------------------------------------------------------------------------
