@@ -422,6 +422,22 @@ def test_other_options(copy: Copy, kind: str, name: str, value: object) -> None:
     assert failure(out)
 
 
+@pytest.mark.parametrize(
+    ("kind", "stride"), [("keep", 0), ("corpus", 0), ("keep", -3), ("keep", SIZE + 1), ("corpus", 1 << 62)]
+)
+def test_strides_that_cannot_be(copy: Copy, kind: str, stride: int) -> None:
+    test_other_options(copy, kind, "stride", stride)
+
+
+def test_huge_number_of_tokens(copy: Copy) -> None:
+    """A damaged count must not make verify run for hours, or fill the disk."""
+    out, _ = copy("corpus")
+    body = json.loads((out / "manifest.json").read_bytes())
+    body["totals"]["tokens"] = 1 << 55
+    (out / "manifest.json").write_text(json.dumps(body))
+    assert failure(out).startswith("manifest.json: totals: ")
+
+
 @pytest.mark.parametrize("key", ["window", "coverage"])
 def test_half_a_manifest_of_windows(copy: Copy, key: str) -> None:
     out, _ = copy("keep")
