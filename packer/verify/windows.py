@@ -26,7 +26,6 @@ from packer.verify.rows import Found, Group
 from packer.verify.tables import ABSENT, AT_ONCE, Documents, all_groups, labelled, raise_at
 from packer.windowing import Windowing
 
-
 MISSED = 1000  # windows: where more are missing the number is wrong, and not a window
 
 
