@@ -6,11 +6,13 @@
 Rooms, each importing only from those above it:
 
     errors · plan · schema        the words: failures, the plan's arrays, the columns on disk
+    windowing                     windows every S tokens: where, and what they cover; pure NumPy
     packing/ · rows · interleave  the algorithms, pure NumPy: plan, gather, order
     lengths · batching · pricing/ what each way of batching would cost, from lengths alone
     metrics · recommending        the least it can cost; what to choose, and why
     corpus/ · tokenizer           documents from every input form; exact token ids
     staging · shards · manifest   what is on disk, while a run lasts and after it
+    cutting                       rows cut from staged documents: windows, and the stream of `wrapped`
     executors/ · pipeline · stats the whole flow; the lengths alone
     verify · inspection · report  proof, a look inside, the summary
     terminal · page/              what stats shows

@@ -147,8 +147,8 @@ def cut(blocks: Sequence[StagedBlock], size: int, windowing: Windowing | None, s
 
     The rows depend on the documents alone; which block they are in, and so their order, on the blocks too.
     """
-    shortest = 2 if windowing else wrapped.SHORTEST
     over_documents = windowing is not None and windowing.scope == "corpus"  # a label may be of the next document
+    shortest = 2 if windowing else wrapped.SHORTEST
     windowing = windowing or wrapped.end_to_end(size)
     stream = TokenStream(
         tuple(block.folder for block in blocks),
@@ -156,37 +156,63 @@ def cut(blocks: Sequence[StagedBlock], size: int, windowing: Windowing | None, s
         tuple(block.masked for block in blocks),
         windowing.mask_overlap,
     )
-    whole = windows_of(stream.offsets[-1:], size, windowing, shortest=shortest)
+    end = int(stream.offsets[-1])
+    whole = windows_of(np.array([end]), size, windowing, shortest=shortest) if windowing.scope == "corpus" else None
     lengths, counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
     result, placed, split = [], 0, 0
     for i, block in enumerate(blocks):
         base = int(stream.offsets[i])
         documents = _documents(block)
-        places = base + offsets_of(documents["length"])
-        if windowing.scope == "corpus":
-            windows, bases = whole, np.zeros(1, np.int64)
-            first, last = whole.begun_before(stream.offsets[i : i + 2]).tolist()
-            rows_of = whole.begun_before(places[1:]) - whole.ended_by(places[:-1])
+        if whole is None:
+            part = _of_documents(documents, base, size, windowing)
         else:
-            windows, bases = windows_of(documents["length"], size, windowing), places
-            first, last = 0, windows.total
-            rows_of = windows.counts
-        lengths, counts = _merged(lengths, counts, documents["length"])
-        placed += int((rows_of > 0).sum())
-        split += int((rows_of > 1).sum())
-        if first == last:
+            part = _of_stream(whole, documents, base)
+            documents = _up_to(part.end - base, documents, blocks[i + 1 :])
+        lengths, counts = _merged(lengths, counts, documents["length"][: block.rows])
+        placed += int((part.rows_of > 0).sum())
+        split += int((part.rows_of > 1).sum())
+        if not len(part.numbers):
             continue
-        if windowing.scope == "corpus":
-            final = windows.take(np.array([last - 1]))
-            documents = _up_to(int(final.start[0] + final.length[0]) - base, documents, blocks[i + 1 :])
-        numbers = np.arange(first, last)
+        numbers = part.numbers
         if shuffle:
             numbers = numbers[generator(seed, Stream.ROWS, *block.key).permutation(len(numbers))]
         folder = block.folder.with_name(block.folder.name + "-rows")
-        end = int(stream.offsets[-1]) if over_documents else None
-        tokens = _write(folder, windows, numbers, bases, documents, base, end)
+        part = replace(part, numbers=numbers)
+        tokens = _write(folder, part, documents, base, end if over_documents else None)
         result.append(replace(block, folder=folder, first_doc=0, rows=len(numbers), tokens=tokens, stream=stream))
     return Cut(result, placed, split, coverage(lengths, size, windowing, counts=counts))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The windows of a block. numbers: int64 (w,), those that begin in it; bases: int64 (d,), where in the stream what
+    `windows` counts from begins; end: of the stream's part in which they lie; rows_of: int64 (n,), the windows that
+    hold something of each of the block's documents."""
+
+    windows: Windows
+    numbers: Int64Array
+    bases: Int64Array
+    end: int
+    rows_of: Int64Array
+
+
+def _of_documents(documents: SegmentArray, base: int, size: int, windowing: Windowing) -> _Part:
+    windows = windows_of(documents["length"], size, windowing)
+    places = base + offsets_of(documents["length"])
+    return _Part(windows, np.arange(windows.total), places, int(places[-1]), windows.counts)
+
+
+def _of_stream(windows: Windows, documents: SegmentArray, base: int) -> _Part:
+    places = base + offsets_of(documents["length"])
+    first, stop = windows.begun_before(places[[0, -1]]).tolist()
+    last = windows.take(np.arange(first, stop)[-1:])
+    return _Part(
+        windows,
+        np.arange(first, stop),
+        np.zeros(1, np.int64),
+        int((last.start + last.length).sum()),
+        windows.begun_before(places[1:]) - windows.ended_by(places[:-1]),
+    )
 
 
 def _documents(block: StagedBlock) -> SegmentArray:
@@ -218,24 +244,15 @@ def _merged(lengths: Int64Array, counts: Int64Array, more: Int32Array) -> tuple[
     return both, total
 
 
-def _write(
-    folder: Path,
-    windows: Windows,
-    numbers: Int64Array,
-    bases: Int64Array,
-    documents: SegmentArray,
-    base: int,
-    end: int | None,
-) -> int:
-    """Writes the windows of these numbers, in this order. bases: where in the stream what `windows` counts from begins;
-    documents: those in which they lie, from `base` of the stream on; end: of the stream, if labels go over documents.
-    Returns how many tokens the rows hold."""
+def _write(folder: Path, part: _Part, documents: SegmentArray, base: int, end: int | None) -> int:
+    """Writes the part's windows in the order of their numbers. documents: those in which they lie, from `base` of the
+    stream on; end: of the stream, if labels go over documents. Returns how many tokens the rows hold."""
     folder.mkdir()
     places = base + offsets_of(documents["length"])
     segment = tokens = 0
-    for first in range(0, len(numbers), ROWS):
-        taken = windows.take(numbers[first : first + ROWS])
-        place = bases[taken.doc] + taken.start
+    for first in range(0, len(part.numbers), ROWS):
+        taken = part.windows.take(part.numbers[first : first + ROWS])
+        place = part.bases[taken.doc] + taken.start
         doc, start, length, row_offsets = pieces(places, place, taken.length)
         segments = documents[doc]
         segments["start"] += start.astype(np.int32)
@@ -248,7 +265,7 @@ def _write(
         cuts["followed"][:-1] = goes_on if end is None else place + taken.length < end
         segments["length"] = length
         append(folder / "segments.bin", segments)
-        append(folder / "cuts.bin", cuts if first + ROWS >= len(numbers) else cuts[:-1])
+        append(folder / "cuts.bin", cuts if first + ROWS >= len(part.numbers) else cuts[:-1])
         segment += len(segments)
         tokens += int(taken.length.sum())
     sync_all(folder)

@@ -196,6 +196,13 @@ def run_pack(corpus: Path, source: str, out: Path) -> None:
     subprocess.run(pack_command(corpus, source, out), check=True, stdout=subprocess.DEVNULL)
 
 
+def run_window(corpus: Path, source: str, out: Path) -> None:
+    """End to end: the stride is the size."""
+    options = ["--tokenizer", source, "--context-size", str(MAX_LENGTH), "--overlap", "0", "--out", str(out)]
+    command = [sys.executable, "-m", "packer", "window", str(corpus), *options]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
 def run_stats(corpus: Path, source: str, out: Path) -> None:  # noqa: ARG001  stats writes nothing
     command = [sys.executable, "-m", "packer", "stats", str(corpus), "--tokenizer", source]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -230,6 +237,7 @@ def end_to_end(corpus: Path, source: str, rounds: int) -> dict[str, Any]:
     contenders: dict[str, Callable[[Path, str, Path], Cost]] = {
         "packer pack": lambda *arguments: measured(partial(run_pack, *arguments)),
         "pipeline.pack": partial(library_in_a_new_process, call_pack),
+        "packer window": lambda *arguments: measured(partial(run_window, *arguments)),
         "packer stats": lambda *arguments: measured(partial(run_stats, *arguments)),
         "stats.stats": partial(library_in_a_new_process, call_stats),
     }
@@ -280,9 +288,9 @@ def end_to_end_report(result: dict[str, Any], label: str) -> str:
 
 {result["documents"]:,} documents, {result["megabytes"]:.1f} MB of text, {result["tokens"]:,} tokens,
 `--max-length {MAX_LENGTH}`, other options at their defaults; {result["rounds"]} rounds.
-`packer pack` is the whole process, from the start of Python to the committed data set, `packer stats` to the printed
-figures; `pipeline.pack` and `stats.stats` are the same calls inside a process that has imported them and loaded the
-tokenizer. The tokenizer alone is `encode_batch_fast` on the same
+`packer pack` is the whole process, from the start of Python to the committed data set; so is `packer window`, with
+`--overlap 0`, and `packer stats` to the printed figures; `pipeline.pack` and `stats.stats` are the same calls inside a
+process that has imported them and loaded the tokenizer. The tokenizer alone is `encode_batch_fast` on the same
 texts, in a process of its own that has loaded both, {result["batch_characters"] / 2**20:.0f} M characters a call
 (the fastest of
 {", ".join(f"{size >> 20}" for size in BATCH_CHARS)} M in a trial), with the same threads; ids are not taken out of its

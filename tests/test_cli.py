@@ -90,7 +90,7 @@ def test_no_arguments(run: Run) -> None:
     done = run()
     assert done.code == 2
     assert "Usage: packer" in done.err
-    assert all(f"\n  {command} " in done.err for command in ("pack", "verify", "inspect"))
+    assert all(f"\n  {command} " in done.err for command in ("pack", "window", "verify", "inspect"))
 
 
 @pytest.mark.parametrize(
@@ -135,6 +135,7 @@ def test_wrong_usage(run: Run, arguments: list[str], words: list[str]) -> None:
         ("--concat-tokens", "--strategy wrapped"),
         ("--json-keys", "--text-field"),
         ("--append_eod", "--eos"),
+        ("--doc-stride", "--overlap"),
         ("--seq_length=8", "--max-length"),
     ],
 )
@@ -145,8 +146,12 @@ def test_options_of_other_tools(run: Run, ids: str, option: str, ours: str) -> N
 
 
 def test_advice_names_options_that_exist() -> None:
-    parameters = [parameter for command in ("pack", "window") for parameter in cli.commands[command].params]
-    ours = {name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)}
+    ours = {
+        name
+        for command in ("pack", "window")
+        for parameter in cli.commands[command].params
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    }
     for option, advice in OTHER_TOOLS.items():
         assert option not in ours
         assert set(re.findall(r"--[a-z-]+", advice)) <= ours
@@ -440,7 +445,7 @@ def options_of(command: click.Command) -> list[str]:
     return [name for p in command.params if isinstance(p, click.Option) for name in (*p.opts, *p.secondary_opts)]
 
 
-@pytest.mark.parametrize("name", ["pack", "verify", "inspect"])
+@pytest.mark.parametrize("name", ["pack", "window", "verify", "inspect"])
 def test_help_has_every_option(run: Run, name: str) -> None:
     done = run(name, "--help")
     assert (done.code, done.err) == (0, "")

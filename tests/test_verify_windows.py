@@ -254,7 +254,8 @@ FAULTS: list[tuple[str, str, Change, str]] = [
     ("corpus", "last label", label(1, -1, 7), NEXT),
     ("corpus end to end", "last label", label(1, -1, 7), NEXT),
     ("corpus end to end", "last label masked", label(1, -1, -100), NO_LABEL),
-    ("keep", "label beyond the document", lambda rows: label(last(rows, 0), -1, 5)(rows), "next_tokens end with the document"),
+    ("keep", "label beyond the document", lambda rows: label(last(rows, 0), -1, 5)(rows),
+        "next_tokens end with the document"),
     ("corpus", "label beyond the corpus", lambda rows: label(len(rows) - 1, -1, 5)(rows), BEYOND),
     ("loss masks", "label before the edge", label(1, SIZE - STRIDE - 1), AGAIN),
     ("keep", "one token", token, "is another in another row"),
@@ -419,6 +420,22 @@ def test_other_options(copy: Copy, kind: str, name: str, value: object) -> None:
     body["options"]["window"][name] = value
     (out / "manifest.json").write_text(json.dumps(body))
     assert failure(out)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stride"), [("keep", 0), ("corpus", 0), ("keep", -3), ("keep", SIZE + 1), ("corpus", 1 << 62)]
+)
+def test_strides_that_cannot_be(copy: Copy, kind: str, stride: int) -> None:
+    test_other_options(copy, kind, "stride", stride)
+
+
+def test_huge_number_of_tokens(copy: Copy) -> None:
+    """A damaged count must not make verify run for hours, or fill the disk."""
+    out, _ = copy("corpus")
+    body = json.loads((out / "manifest.json").read_bytes())
+    body["totals"]["tokens"] = 1 << 55
+    (out / "manifest.json").write_text(json.dumps(body))
+    assert failure(out).startswith("manifest.json: totals: ")
 
 
 @pytest.mark.parametrize("key", ["window", "coverage"])

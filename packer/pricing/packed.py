@@ -56,8 +56,8 @@ def _first_fit(case: Case) -> Work:
         if terms.world_size > 1:
             alone = np.full(min(full, DRAWN_ROWS), case.max_length, np.int64)
             order = terms.rng(rows).permutation(len(tokens) + len(alone))
-            all_rows = (np.concatenate([tokens, alone]), np.concatenate([cost, alone * alone]))
-            _deal(steps, *(values[order] for values in all_rows), terms.batch_size)
+            tokens_of = np.concatenate([tokens, alone])[order]
+            _deal(steps, tokens_of, np.concatenate([cost, alone * alone])[order], terms.batch_size)
         rows += len(tokens) + full
     if estimated:
         rows = max(round(rows * histogram.tokens / sampled), case.bound)

@@ -218,7 +218,7 @@ def _next_tokens(g: Group) -> BoolArray:
         inner[g.at["doc_ids"][1:] - 1] = False
         following = g.flat["input_ids"][np.minimum(ends, len(g.flat["input_ids"]) - 1)]
         apart = _differs(g, found, following)
-        if g.manifest.layout.labels == "aligned":
+        if g.manifest.layout.masked and g.manifest.layout.labels == "aligned":
             apart[inner] |= found[inner] != g.labels[ends[inner]]
         wrong = np.where(inner, apart, wrong)
     return g.rows_with("doc_ids", wrong)

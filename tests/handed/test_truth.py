@@ -108,6 +108,23 @@ def test_rows(name: str, expected: dict[str, Any], options: list[str], tmp_path:
         assert manifest(out)["totals"]["rows"] == truth["wrapped_rows"]
 
 
+@pytest.mark.parametrize("options", [[], ["--mask-overlap"], ["--scope", "corpus"], ["--tail", "drop"]], ids=" ".join)
+def test_windows_of_a_long_text(options: list[str], tmp_path: Path) -> None:
+    source, tokenizer = CORPORA / "text_long/tinyshakespeare.txt", TOKENIZERS / "gpt2"
+    out = tmp_path / "out"
+    arguments = ["--tokenizer", tokenizer, "--no-eos", "--context-size", "1024", "--stride", "512", "--out", out]
+    packer("window", source, *arguments, *options)
+    found, n = manifest(out), 338_025
+    assert found["totals"]["tokens"] == n
+    full = (n - 1024 - 1) // 512 + 1
+    assert found["totals"]["rows"] == full + ("drop" not in options)
+    assert found["coverage"]["unseen_tokens"] == (n - (full - 1) * 512 - 1024 if "drop" in options else 0)
+    if "--mask-overlap" in options:
+        assert found["totals"]["loss_tokens"] == n - 1
+    told = (full - 1) * 512 + 1024 + 1 if "drop" in options else n  # the last label too
+    assert f"{told:,} tokens compared" in packer("verify", out, source)
+
+
 def test_a_fault_on_each_line(tmp_path: Path) -> None:
     source, truth = CORPORA / "messy_made/faults.jsonl", TRUTH["messy_made/faults.jsonl"]
     bad = truth["fields"]["text"]["bad"]
