@@ -130,7 +130,7 @@ def test_many_lines_come_in_several_parts(path: Path, monkeypatch: pytest.Monkey
         (b"5\n" + b"9" * 5000, "line 2: '" + "9" * 40 + "'"),
         (b"5\n  \n6\n", "line 2: ''"),
         (b"5\n\xff\n", "line 2: '\\\\xff'"),
-        (gzip.compress(b"5\n"), "line 1: "),
+        (gzip.compress(b"5\n", mtime=0), "line 1: "),
         (b"5\n" + b"x" * 10_000, "line 2: '" + "x" * 40 + "'"),
         (b'"a": 5\n', "line 1: "),
     ],
