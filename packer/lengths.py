@@ -92,4 +92,7 @@ def exact_sum(*factors: Int64Array) -> int:
         bound *= float(factor.max())
     if bound < SAFE:
         return int(np.prod(factors, axis=0).sum()) if len(factors) > 1 else int(factors[0].sum())
-    return sum(int(np.prod([int(x) for x in row], dtype=object)) for row in zip(*factors, strict=True))
+    product = factors[0].astype(object)
+    for factor in factors[1:]:
+        product = product * factor.astype(object)
+    return int(product.sum())

@@ -52,7 +52,7 @@ def run(*arguments: object, launcher: tuple[str, ...] = ()) -> subprocess.Comple
 
 
 def trained(*arguments: object, launcher: tuple[str, ...] = ()) -> str:
-    done = run(*arguments, *SMALL, launcher=launcher)
+    done = run(*SMALL, *arguments, launcher=launcher)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -88,10 +88,10 @@ def test_a_resumed_run_goes_on_as_if_never_stopped(data: Path, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_a_resumed_run_goes_on_in_later_epochs(data: Path, tmp_path: Path) -> None:
-    """At each step over two epochs' ends."""
+    """Stopped after each step, over two epochs' ends."""
     module = script()
-    epoch = len(module.PackedLoader(data, rows_per_batch=8))
-    arguments = [str(data), "--rows", "8", *SMALL[2:]]
+    arguments = [str(data), *SMALL, "--rows", "16", "--dim", "16"]
+    epoch = len(module.PackedLoader(data, rows_per_batch=16))
     whole = module.train(module.parser().parse_args([*arguments, "--steps", str(2 * epoch + 2)]))
     for stop in range(1, 2 * epoch + 2):
         path = tmp_path / f"{stop}.pt"
@@ -118,7 +118,7 @@ def test_two_ranks_train_like_one(data: Path) -> None:
     steps = ("--steps", 12)
     two = trained(data, *steps, "--ddp", launcher=launcher)
     assert "2 ranks" in two
-    assert losses(two) == pytest.approx(losses(trained(data, *steps, *SMALL[2:], "--rows", 4)), rel=1e-4)
+    assert losses(two) == pytest.approx(losses(trained(data, *steps, "--rows", 4)), rel=1e-4)
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ length goes to. Rows limited to `max_segments` documents are groups by room and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,8 +41,11 @@ class Pool(Protocol):
     def put(self, group: Group) -> None: ...
 
 
+PoolOf = Callable[[Int64Array], Pool]  # of distinct lengths, ascending
+
+
 def pack_decreasing(
-    lengths: Int32Array, max_length: int, pool: Pool, *, max_segments: int | None, rng: np.random.Generator
+    lengths: Int32Array, max_length: int, pool: PoolOf, *, max_segments: int | None, rng: np.random.Generator
 ) -> Plan:
     """Places documents longest first, each in the row that the pool's rule chooses."""
     order = descending(lengths, rng)
@@ -62,8 +66,9 @@ class Moves:
     length: Int64Array
 
 
-def moves_of(histogram: Histogram, max_length: int, pool: Pool, *, max_segments: int | None = None) -> Moves:
-    """Places all documents, none longer than max_length. The time depends on the distinct lengths alone."""
+def moves_of(histogram: Histogram, max_length: int, pool_of: PoolOf, *, max_segments: int | None = None) -> Moves:
+    """Places all documents, none longer than max_length. Time and memory depend on the distinct lengths alone."""
+    pool = pool_of(histogram.lengths)
     slots_per_row = max_segments or UNLIMITED
     moves: list[tuple[int, int, int, int]] = []
     opened = 0

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from heapq import heappop, heappush
 
 import numpy as np
 
 from packer.lengths import Histogram
 from packer.packing.decreasing import Group, Moves, moves_of, pack_decreasing
-from packer.plan import Int32Array, Plan
+from packer.plan import Int32Array, Int64Array, Plan
 
 
 class FirstRow:
-    """Groups by room. A tree of minima over the rooms gives the lowest row among all rooms of at least L.
+    """Groups by class of room: class i has the rooms from lengths[i] to below lengths[i + 1], so that memory depends on
+    the distinct lengths and not on max_length. A tree of minima over the classes gives the lowest row among all rooms
+    of at least lengths[i].
 
-    A node holds `row * stride + room` of the lowest row below it, so that the room comes with the row.
+    A node holds `row * stride + class` of the lowest row below it. lengths: distinct, ascending.
     """
 
-    def __init__(self, max_length: int) -> None:
-        self.stride = 1 << max_length.bit_length()
+    def __init__(self, lengths: Int64Array) -> None:
+        self.lengths: list[int] = lengths.tolist()
+        self.stride = 1 << len(self.lengths).bit_length()
         self.none = 1 << 100
-        self.heaps: list[list[tuple[int, int, int]]] = [[] for _ in range(max_length + 1)]
+        self.heaps: list[list[tuple[int, int, int, int]]] = [[] for _ in self.lengths]
         self.tree = [self.none] * (2 * self.stride)
 
     def take(self, length: int) -> Group | None:
-        tree, node = self.tree, length + self.stride
+        tree, node = self.tree, bisect_left(self.lengths, length) + self.stride
         lowest = tree[node]
         while node > 1:
             if not node & 1 and tree[node + 1] < lowest:
@@ -32,19 +36,19 @@ class FirstRow:
             node >>= 1
         if lowest == self.none:
             return None
-        room = lowest & (self.stride - 1)
-        first, rows, slots = heappop(self.heaps[room])
-        self._update(room)
+        kind = lowest & (self.stride - 1)
+        first, rows, room, slots = heappop(self.heaps[kind])
+        self._update(kind)
         return first, rows, room, slots
 
     def put(self, group: Group) -> None:
-        first, rows, room, slots = group
-        heappush(self.heaps[room], (first, rows, slots))
-        self._update(room)
+        kind = bisect_right(self.lengths, group[2]) - 1
+        heappush(self.heaps[kind], group)
+        self._update(kind)
 
-    def _update(self, room: int) -> None:
-        tree, heap, node = self.tree, self.heaps[room], room + self.stride
-        value = heap[0][0] * self.stride + room if heap else self.none
+    def _update(self, kind: int) -> None:
+        tree, heap, node = self.tree, self.heaps[kind], kind + self.stride
+        value = heap[0][0] * self.stride + kind if heap else self.none
         while tree[node] != value:
             tree[node] = value
             if node == 1:
@@ -57,9 +61,9 @@ class FirstRow:
 
 def pack(lengths: Int32Array, max_length: int, *, max_segments: int | None = None, rng: np.random.Generator) -> Plan:
     """See `packer.packing`. O(n) for the sort, then O(d log**2 max_length) for d distinct lengths."""
-    return pack_decreasing(lengths, max_length, FirstRow(max_length), max_segments=max_segments, rng=rng)
+    return pack_decreasing(lengths, max_length, FirstRow, max_segments=max_segments, rng=rng)
 
 
 def pack_histogram(histogram: Histogram, max_length: int) -> Moves:
     """The same plan for lengths without documents: what prices millions of them in an instant."""
-    return moves_of(histogram, max_length, FirstRow(max_length))
+    return moves_of(histogram, max_length, FirstRow)

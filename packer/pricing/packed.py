@@ -37,7 +37,7 @@ def packed(corpus: Corpus, max_length: int, terms: Terms) -> Iterator[Price]:
 def _decreasing(case: Case, plan: Callable[[Histogram, int], Moves]) -> Work:
     """From the histogram alone, whatever the number of documents."""
     histogram, terms = case.pieces.histogram, case.terms
-    alike = RowClasses.of(plan(histogram, min(case.max_length, histogram.tokens)))
+    alike = RowClasses.of(plan(histogram, case.max_length))
     work = _work(case, alike.total, histogram.squares)
     if terms.world_size > 1:
         _deal(work.steps, *alike.drawn(terms.rng(0)), terms.batch_size)
