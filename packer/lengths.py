@@ -84,14 +84,15 @@ class Histogram:
 
 
 def exact_sum(*factors: Int64Array) -> int:
-    """The sum of the products of non-negative integers, exact beyond int64 too: arrays (d,) to one int."""
+    """The sum of the products of non-negative integers, exact beyond int64 too: arrays (d,), int64 or object, to one
+    int."""
     if not len(factors[0]):
         return 0
     bound = float(len(factors[0]))
     for factor in factors:
         bound *= float(factor.max())
     if bound < SAFE:
-        return int(np.prod(factors, axis=0).sum()) if len(factors) > 1 else int(factors[0].sum())
+        return int(np.prod(factors, axis=0, dtype=np.int64).sum())
     product = factors[0].astype(object)
     for factor in factors[1:]:
         product = product * factor.astype(object)

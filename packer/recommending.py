@@ -22,13 +22,13 @@ class Recommendation:
     reason: str
 
 
-def recommend(histogram: Histogram, prices: Sequence[Price]) -> Recommendation:
-    """The max_length is the shortest of those priced that few documents exceed, else the longest."""
-    max_lengths = sorted({price.max_length for price in prices})
-    max_length = next((n for n in max_lengths if _long(histogram, n) <= FEW_LONG), max_lengths[-1])
+def recommend(histogram: Histogram, prices: Sequence[Price], max_lengths: Sequence[int]) -> Recommendation:
+    """At the shortest of the max_lengths that few documents exceed, else at the longest."""
+    max_length = next((n for n in sorted(max_lengths) if _long(histogram, n) <= FEW_LONG), max(max_lengths))
     at = {price.strategy: price for price in prices if price.max_length == max_length}
     if "bfd" not in at:
-        return Recommendation("wrapped", max_length, f"every document is longer than {max_length:,} tokens")
+        reason = f"every document is longer than {max_length:,} tokens and dropped: raise max_length, or split them"
+        return Recommendation("bfd", max_length, reason)
     reasons = [_about_padding(at), *_about_long(histogram, max_length)]
     strategy = "bucketed" if _padding_is_little(at) else "bfd"
     reasons += _about_ranks(at[strategy])

@@ -134,7 +134,7 @@ def _priced(measured: _Measured, max_lengths: Sequence[int], terms: Terms) -> St
         length=_lengths(histogram),
         truncation=[_truncation(histogram, max_length) for max_length in max_lengths],
         strategies=found,
-        recommendation=recommend(histogram, found),
+        recommendation=recommend(histogram, found, max_lengths),
         terms=terms,
         source=measured.source,
     )
@@ -219,6 +219,7 @@ def _measure(
         source,
         inputs=[str(one.path) for one in found.sources],
         special_documents=watch.documents if watch.texts else None,
+        added=source.added if watch.texts else None,  # ready-made ids are left as they are
         skipped_records=reasons[:KEPT_REASONS],
         left_out=found.left_out,
     )

@@ -62,11 +62,13 @@ def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
     names = {
         name.lstrip("-"): p.name for p in ctx.command.params for name in (*p.opts, *p.secondary_opts, p.name or "")
     }
+    several = {p.name for p in ctx.command.params if p.multiple}
     defaults: dict[str, Any] = {}
     for key, value in values.items():
         if key not in names:
             raise click.UsageError(f"--config {path}: {ctx.command_path} has no option {key!r}", ctx)
-        defaults[str(names[key])] = (not value) if key.startswith("no-") else value
+        value = (not value) if key.startswith("no-") else value
+        defaults[str(names[key])] = [value] if names[key] in several and not isinstance(value, list) else value
     ctx.default_map = defaults
 
 

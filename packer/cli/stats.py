@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -36,10 +37,15 @@ POLICIES = ("split", "truncate", "truncate-left", "drop")
     help="To be priced; may be given several times. Default: 512, 1024, ... 32768.",
 )
 @click.option(
-    "--batch-size", type=click.IntRange(1), default=8, show_default=True, metavar="B", help="Documents or rows a batch."
+    "--batch-size",
+    type=click.IntRange(1, 2**31 - 1),
+    default=8,
+    show_default=True,
+    metavar="B",
+    help="Documents or rows a batch.",
 )
 @click.option(
-    "--tokens-per-batch", type=click.IntRange(1), metavar="T", help="Of token-budget batches. Default: B * N."
+    "--tokens-per-batch", type=click.IntRange(1, 2**62), metavar="T", help="Of token-budget batches. Default: B * N."
 )
 @click.option(
     "--budget",
@@ -49,10 +55,15 @@ POLICIES = ("split", "truncate", "truncate-left", "drop")
     help="What it bounds: tokens with padding, or laid end to end.",
 )
 @click.option(
-    "--pad-to-multiple-of", type=click.IntRange(1), default=1, metavar="M", help="Padded lengths are rounded up."
+    "--pad-to-multiple-of", type=click.IntRange(1, 2**20), default=1, metavar="M", help="Padded lengths are rounded up."
 )
 @click.option(
-    "--world-size", type=click.IntRange(1), default=1, show_default=True, metavar="W", help="Ranks that share a step."
+    "--world-size",
+    type=click.IntRange(1, 2**20),
+    default=1,
+    show_default=True,
+    metavar="W",
+    help="Ranks that share a step.",
 )
 @click.option(
     "--overlong",
@@ -84,6 +95,8 @@ def stats(
     for path in (Path(json_file) if json_file and json_file != "-" else None, html_file):
         if path and not path.absolute().parent.is_dir():
             raise click.UsageError(f"{path}: its folder does not exist")
+        if path and path.resolve() in {Path(one).resolve() for one in (*inputs, str(lengths or "."))}:
+            raise click.UsageError(f"{path} is INPUT itself: name another file to write to")
     if html_file:
         from packer import page
 
@@ -102,9 +115,9 @@ def stats(
             found = measuring.stats(inputs, read, options, max_lengths, terms, progress)
     command = shlex.join(["packer", *sys.argv[1:]])
     if html_file:
-        html_file.write_text(page.render(found, command), encoding="utf-8")
+        html_file.write_text(page.render(found, command), encoding="utf-8", errors="backslashreplace")
     if json_file:
-        text = json.dumps({**found.to_json(), "command": command}, ensure_ascii=False, allow_nan=False)
+        text = json.dumps({**found.to_json(), "command": command}, allow_nan=False)
         if json_file == "-":
             click.echo(text)
         else:
@@ -128,6 +141,8 @@ def _model(text: str | None) -> Model | None:
     if text is None:
         return None
     parts = text.split(",")
-    if len(parts) not in (2, 3) or not all(part.strip().isdigit() and int(part) for part in parts):
+    if len(parts) not in (2, 3) or not all(
+        re.fullmatch(r"0*[1-9][0-9]{0,8}", part.strip(), re.ASCII) for part in parts
+    ):
         raise click.UsageError(f"--model {text!r}: give HIDDEN,LAYERS or HIDDEN,LAYERS,FFN, as in 4096,32,14336")
     return Model(*map(int, parts))

@@ -89,7 +89,7 @@ class Price:
     rank_*_imbalance: max / mean over the ranks of a step, mean over the steps; _p95: its 95th percentile; None for one
     rank, or where there are fewer batches than ranks.
     flops_per_step: of all ranks. time_ratio: time for each real token, waiting for the slowest rank included, by that
-    of the fastest strategy at this max_length. None without a model.
+    of the fastest strategy at this max_length. None without a model, or without a full step.
     estimated: from a sample.
     """
 
@@ -205,7 +205,7 @@ class Case:
             rank_attention_imbalance=attention[0],
             rank_attention_imbalance_p95=attention[1],
             flops_per_step=flops and flops / -(-work.batches // self.terms.world_size),
-            time_ratio=flops and flops * work.steps.waiting / real,
+            time_ratio=flops and work.steps.waiting and flops * work.steps.waiting / real,
             estimated=work.estimated,
         )
 

@@ -28,10 +28,12 @@ def packed(corpus: Corpus, max_length: int, terms: Terms) -> Iterator[Price]:
         for name, plan in DECREASING.items():
             yield case.price(name, _decreasing(case, plan))
         yield case.price("first-fit", _first_fit(case))
-    whole = corpus.histogram  # one stream, cut: no document is too long for it
-    stream = Pieces(whole, whole.documents, 0, 0)
-    case = Case(corpus, terms, max_length, stream, lower_bound(whole.tokens, max_length))
-    yield case.price("wrapped", _wrapped(case))
+    stream = Pieces(corpus.histogram, corpus.histogram.documents, 0, 0)  # cut anyway, so nothing needs splitting
+    if terms.overlong in ("truncate", "truncate-left", "drop"):
+        stream = pieces_of(corpus.histogram, max_length, terms.overlong)
+    if stream.documents:
+        case = Case(corpus, terms, max_length, stream, lower_bound(stream.histogram.tokens, max_length))
+        yield case.price("wrapped", _wrapped(case))
 
 
 def _decreasing(case: Case, plan: Callable[[Histogram, int], Moves]) -> Work:
@@ -87,7 +89,7 @@ def _blocks(lengths: Int32Array) -> Iterator[Int32Array]:
 def _wrapped(case: Case) -> Work:
     corpus, terms, max_length = case.corpus, case.terms, case.max_length
     place = split = cost = seen = 0
-    for chunk in corpus.chunks(terms.seed):
+    for chunk in _streamed(case):
         lengths = chunk.astype(np.int64)
         starts = (place + offsets_of(lengths)[:-1]) % max_length
         first = np.minimum(lengths, max_length - starts)  # what each document puts into the row that it begins in
@@ -95,11 +97,18 @@ def _wrapped(case: Case) -> Work:
         cost += exact_sum(first, first) + exact_sum(full) * max_length**2 + exact_sum(last, last)
         split += int((first < lengths).sum())
         place, seen = place + int(lengths.sum()), seen + len(lengths)
-    share = corpus.histogram.documents / seen
+    share = case.pieces.documents / max(seen, 1)
     work = _work(case, case.bound, round(cost * share) if share != 1 else cost)
     if terms.world_size > 1:
-        _deal_stream(work.steps, corpus.chunks(terms.seed), max_length, terms)
+        _deal_stream(work.steps, _streamed(case), max_length, terms)
     return replace(work, split=round(split * share), estimated=corpus.ordered is None)
+
+
+def _streamed(case: Case) -> Iterator[Int32Array]:
+    """What is kept of the documents, end to end."""
+    policy = case.terms.overlong
+    for chunk in case.corpus.chunks(case.terms.seed):
+        yield chunk if policy in (None, "split") else cut(chunk, case.max_length, policy)
 
 
 def _deal_stream(steps: Steps, chunks: Iterator[Int32Array], max_length: int, terms: Terms) -> None:

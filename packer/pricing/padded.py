@@ -9,8 +9,9 @@ import numpy as np
 
 from packer import batching
 from packer.batching import Batches
+from packer.lengths import SAFE, exact_sum
 from packer.metrics import packing_bound
-from packer.plan import Int32Array, Int64Array
+from packer.plan import BoolArray, Int32Array, Int64Array
 from packer.pricing.corpus import Case, Corpus, Price, Terms, Work, cut, pieces_of
 
 IN_BATCHES = ("dynamic", "bucketed", "token-budget")
@@ -31,7 +32,12 @@ def padded(corpus: Corpus, max_length: int, terms: Terms) -> Iterator[Price]:
         lengths = cut(chunk, max_length, policy)
         sampled += int(lengths.sum(dtype=np.int64))
         for name, work in works.items():
-            _add(work, *in_batches(name, lengths, max_length, terms, index))
+            tokens, cost, shapes, full = in_batches(name, lengths, max_length, terms, index)
+            work.batches += len(tokens)
+            work.tokens += exact_sum(tokens)
+            work.cost += exact_sum(cost)
+            work.shapes |= shapes
+            work.steps.add(tokens[full], cost[full])
     share = pieces.histogram.tokens / max(sampled, 1)
     for name, work in works.items():
         work.rows, work.estimated = pieces.histogram.documents, corpus.ordered is None
@@ -52,22 +58,18 @@ def _static(rows: int, max_length: int, terms: Terms) -> Work:
     return work
 
 
-def _add(work: Work, tokens: Int64Array, cost: Int64Array, shapes: set[int]) -> None:
-    work.batches += len(tokens)
-    work.tokens += int(tokens.sum())
-    work.cost += int(cost.sum())
-    work.shapes |= shapes
-    work.steps.add(tokens, cost)
-
-
 def in_batches(
     strategy: str, lengths: Int32Array, max_length: int, terms: Terms, index: int
-) -> tuple[Int64Array, Int64Array, set[int]]:
-    """Tokens and attention cost of each batch, in training order, int64 (b,); and the distinct shapes, as numbers."""
+) -> tuple[Int64Array, Int64Array, set[int], BoolArray]:
+    """Tokens and attention cost of each batch, in training order, int64 (b,); the distinct shapes, as numbers; and
+    which batches are full: a short one, the last that was cut, would make a step look uneven."""
     batches = _made(strategy, lengths, max_length, terms, terms.rng(index))
+    full = np.ones(len(batches), np.bool_)
+    if strategy != "token-budget":
+        full = np.diff(batches.offsets) == terms.batch_size
     if strategy == "token-budget" and terms.budget == "sum":
-        return laid_end_to_end(batches, lengths)
-    return padded_to_longest(batches, lengths, terms)
+        return *laid_end_to_end(batches, lengths), full
+    return *padded_to_longest(batches, lengths, terms), full
 
 
 def laid_end_to_end(batches: Batches, lengths: Int32Array) -> tuple[Int64Array, Int64Array, set[int]]:
@@ -85,7 +87,9 @@ def padded_to_longest(batches: Batches, lengths: Int32Array, terms: Terms) -> tu
         return own, own, set()
     documents = np.diff(batches.offsets)
     width = rounded(np.maximum.reduceat(own, starts), terms)
-    return documents * width, documents * width * width, set(np.unique(documents << 32 | width).tolist())
+    tokens = documents * width
+    exact = tokens if float(tokens.max()) * float(width.max()) < SAFE else tokens.astype(object)
+    return tokens, exact * width, set(np.unique(documents << 32 | width).tolist())
 
 
 def _made(strategy: str, lengths: Int32Array, max_length: int, terms: Terms, rng: np.random.Generator) -> Batches:

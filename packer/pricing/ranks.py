@@ -22,7 +22,7 @@ class Steps:
 
     def __init__(self, world_size: int, model: Model | None) -> None:
         self.world_size, self.model = world_size, model
-        self._left: list[Int64Array] = [np.empty(0, np.int64)] * 2
+        self._left: list[FloatArray] = [np.empty(0)] * 2
         self._spreads: tuple[list[FloatArray], list[FloatArray]] = ([], [])
         self._kept = 0
         self._slowest = self._mean = 0.0
@@ -31,7 +31,8 @@ class Steps:
         """Work of each batch: tokens and attention cost, int64 (b,)."""
         if self.world_size == 1 or self._kept >= KEPT_STEPS:
             return
-        both = [np.concatenate([left, new]) for left, new in zip(self._left, (tokens, cost), strict=True)]
+        new = (tokens.astype(np.float64), cost.astype(np.float64))
+        both = [np.concatenate([left, more]) for left, more in zip(self._left, new, strict=True)]
         steps = len(both[0]) // self.world_size
         end = steps * self.world_size
         self._left = [values[end:] for values in both]
@@ -54,9 +55,12 @@ class Steps:
         return _mean_and_p95(self._spreads[1])
 
     @property
-    def waiting(self) -> float:
-        """How much longer steps take than if the ranks shared their work evenly, at least 1."""
-        return self._slowest / self._mean if self._mean else 1.0
+    def waiting(self) -> float | None:
+        """How much longer steps take than if the ranks shared their work evenly, at least 1; None without a full
+        step."""
+        if self.world_size == 1:
+            return 1.0
+        return self._slowest / self._mean if self._mean else None
 
 
 def _mean_and_p95(spreads: Sequence[FloatArray]) -> tuple[float, float] | None:
