@@ -28,8 +28,11 @@ from packer.pricing import Corpus, Price, Terms, prices
 from packer.recommending import Recommendation, recommend
 from packer.schema import Skipped
 from packer.stage import Counts, Places, Progress, TokenizerOptions
+from packer.windowing import Coverage, Windowing, coverage
 
 MAX_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+BYTES_A_TOKEN = 2.4  # of Parquet shards at zstd level 1, measured on English text
+REPEATS = 1.1  # what overlap adds to it, in the order of the input: zstd finds the repeats
 CHUNK = 1 << 20  # documents priced at a time
 PERCENTILES = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
 
@@ -60,6 +63,19 @@ class Truncation:
 
 
 @dataclass(frozen=True)
+class WindowPrice:
+    """What `packer window` would make. disk_bytes: of Parquet shards at their defaults, estimated."""
+
+    context_size: int
+    stride: int
+    scope: str
+    tail: str
+    mask_overlap: bool
+    coverage: Coverage
+    disk_bytes: int
+
+
+@dataclass(frozen=True)
 class Source:
     """Where the lengths come from. special_documents: texts in which a control token is written out; None where there
     was no text. added: what the tokenizer puts around a document; left_out: files of folders that were not read."""
@@ -83,6 +99,7 @@ class Stats:
     truncation: list[Truncation]
     strategies: list[Price]
     recommendation: Recommendation
+    windows: WindowPrice | None
     terms: Terms
     source: Source
 
@@ -107,23 +124,29 @@ def stats(
     max_lengths: Sequence[int],
     terms: Terms,
     progress: Progress | None = None,
+    *,
+    windows: tuple[int, Windowing] | None = None,
 ) -> Stats:
     """Reads and tokenizes INPUT once. Raises a PackerError; an INPUT without a document is one."""
     with _Spill() as spill:
-        return _priced(_measure(inputs, read, tokenizer, spill, progress), max_lengths, terms)
+        return _priced(_measure(inputs, read, tokenizer, spill, progress), max_lengths, terms, windows)
 
 
-def stats_of_lengths(path: Path, max_lengths: Sequence[int], terms: Terms) -> Stats:
+def stats_of_lengths(
+    path: Path, max_lengths: Sequence[int], terms: Terms, *, windows: tuple[int, Windowing] | None = None
+) -> Stats:
     """Prices lengths from a file (see `packer.length_file`), without text or tokenizer."""
     with _Spill() as spill:
         found = length_file.read(path, spill.add)
         lengths = spill.corpus() if found.histogram is None else Corpus(found.histogram, None)
         if not lengths.histogram.documents:
             raise InputError(f"--lengths {path} holds no length above 0")
-        return _priced(_Measured(lengths, Source([str(path)]), empty=found.empty), max_lengths, terms)
+        return _priced(_Measured(lengths, Source([str(path)]), empty=found.empty), max_lengths, terms, windows)
 
 
-def _priced(measured: _Measured, max_lengths: Sequence[int], terms: Terms) -> Stats:
+def _priced(
+    measured: _Measured, max_lengths: Sequence[int], terms: Terms, windows: tuple[int, Windowing] | None
+) -> Stats:
     histogram = measured.lengths.histogram
     found = list(prices(measured.lengths, max_lengths, terms))
     return Stats(
@@ -135,8 +158,24 @@ def _priced(measured: _Measured, max_lengths: Sequence[int], terms: Terms) -> St
         truncation=[_truncation(histogram, max_length) for max_length in max_lengths],
         strategies=found,
         recommendation=recommend(histogram, found, max_lengths),
+        windows=_windows(histogram, *windows) if windows else None,
         terms=terms,
         source=measured.source,
+    )
+
+
+def _windows(histogram: Histogram, size: int, windowing: Windowing) -> WindowPrice:
+    covered = coverage(histogram.lengths, size, windowing, counts=histogram.counts)
+    tokens = covered.distinct_tokens if windowing.stride < size else covered.tokens
+    overlap = REPEATS if windowing.stride < size else 1.0
+    return WindowPrice(
+        context_size=size,
+        stride=windowing.stride,
+        scope=windowing.scope,
+        tail=windowing.tail,
+        mask_overlap=windowing.mask_overlap,
+        coverage=covered,
+        disk_bytes=round(tokens * BYTES_A_TOKEN * overlap),
     )
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from packer.pricing import Price
-from packer.stats import Stats
+from packer.stats import Stats, WindowPrice
 
 BAR_WIDTH = 38
 LABEL_WIDTH = 13
@@ -73,7 +73,20 @@ def _show(console: Console, stats: Stats) -> None:
         _section(console, title, _table(stats, at_best, RANK_COLUMNS))
     if stats.terms.model:
         _section(console, "work of the model", _table(stats, at_best, MODEL_COLUMNS))
+    if stats.windows:
+        _section(console, "windows", _labelled(_window_lines(stats.windows)))
     _section(console, None, _recommendation(stats))
+
+
+def _window_lines(windows: WindowPrice) -> Iterator[tuple[str, str]]:
+    covered, over = windows.coverage, "each document" if windows.scope == "document" else "the corpus as one stream"
+    how = f"{windows.context_size:,} tokens every {windows.stride:,} over {over}, tail {windows.tail}"
+    yield "windows", f"{covered.windows:,} of {how}"
+    distinct = f"{covered.distinct_tokens:,} distinct: each {covered.duplication:.2f} times"
+    yield "tokens", f"{covered.tokens:,}, {distinct}; {covered.unseen_tokens:,} in no window"
+    most = f"{covered.predictions_min:,} to {covered.predictions_max:,}, {covered.predictions_mean:.2f} on average"
+    yield "predicted", f"{covered.predictions:,} labels; each token {most}"
+    yield "disk", f"about {windows.disk_bytes / 1e6:,.1f} MB of Parquet"
 
 
 def _section(console: Console, title: str | None, content: Table) -> None:

@@ -466,3 +466,25 @@ def test_few_documents(path: Path, lengths: list[int], max_length: int) -> None:
         assert price.batches == 1
         assert price.rank_tokens_imbalance is None
     json.dumps(found.to_json(), allow_nan=False)
+
+
+# --- windows ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scope", ["document", "corpus"])
+@pytest.mark.parametrize("tail", ["keep", "drop", "align"])
+def test_windows_are_priced_as_they_are_made(scope: str, tail: str, tmp_path: Path) -> None:
+    options = ["--tokenizer", TOKENIZER, "--context-size", "64", "--stride", "24", "--scope", scope, "--tail", tail]
+    priced = told(ARTICLES, *options)["windows"]
+    arguments = ["window", str(ARTICLES), *options, "--out", str(tmp_path / "out")]
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
+    made = json.loads((tmp_path / "out" / "manifest.json").read_bytes())
+    assert priced["coverage"] == made["coverage"]
+    size = sum(shard["bytes"] for shard in made["shards"])
+    assert size / 3 < priced["disk_bytes"] < 3 * size
+
+
+def test_windows_need_size_and_stride() -> None:
+    done = command(ARTICLES, "--tokenizer", TOKENIZER, "--stride", "24")
+    assert done.exit_code == 2
+    assert "--context-size and --stride" in done.output

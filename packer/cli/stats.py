@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.cli.options import input_options, read_of, run_options, tokenizer_of, tokenizer_options
+from packer.schema import SCOPES, TAILS
 
 if TYPE_CHECKING:
     from packer.pricing import Model
+    from packer.windowing import Windowing
 
 POLICIES = ("split", "truncate", "truncate-left", "drop")
 
@@ -72,6 +74,11 @@ POLICIES = ("split", "truncate", "truncate-left", "drop")
 )
 @click.option("--model", metavar="HIDDEN,LAYERS[,FFN]", help="A transformer's size: adds FLOPs and relative time.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of shuffled orders.")
+@click.option("--context-size", type=click.IntRange(1, 2**31 - 1), metavar="N", help="Price windows of N tokens ...")
+@click.option("--stride", type=click.IntRange(1), metavar="S", help="... every S tokens, as packer window cuts them.")
+@click.option("--scope", type=click.Choice(SCOPES), default="document", show_default=True, help="Of the windows.")
+@click.option("--tail", type=click.Choice(TAILS), default="keep", show_default=True, help="Of the windows.")
+@click.option("--mask-overlap", is_flag=True, help="Of the windows.")
 @click.option("--json", "json_file", metavar="FILE|-", help="Write everything as JSON, to FILE or to stdout.")
 @click.option("--html", "html_file", type=click.Path(path_type=Path), metavar="FILE", help="Write a page with plots.")
 @input_options
@@ -107,12 +114,13 @@ def stats(
 
     read, options = read_of(values), tokenizer_of(tokenizer, values)
     max_lengths = sorted(set(values.pop("max_lengths"))) or measuring.MAX_LENGTHS
+    windows = _windows(values)
     terms = Terms(model=_model(values.pop("model")), **values)
     if lengths is not None:
-        found = measuring.stats_of_lengths(lengths, max_lengths, terms)
+        found = measuring.stats_of_lengths(lengths, max_lengths, terms, windows=windows)
     else:
         with progress_bar(quiet) as progress:
-            found = measuring.stats(inputs, read, options, max_lengths, terms, progress)
+            found = measuring.stats(inputs, read, options, max_lengths, terms, progress, windows=windows)
     command = shlex.join(["packer", *sys.argv[1:]])
     if html_file:
         html_file.write_text(page.render(found, command), encoding="utf-8", errors="backslashreplace")
@@ -133,6 +141,17 @@ def _check_sources(inputs: tuple[str, ...], tokenizer: str | None, lengths: Path
         raise click.UsageError("--lengths stands instead of INPUT and --tokenizer: give one or the other")
     if lengths is None and not inputs:
         raise click.UsageError("give INPUT with --tokenizer, or --lengths FILE")
+
+
+def _windows(values: dict[str, Any]) -> tuple[int, Windowing] | None:
+    """Takes the options of windows out of `values`."""
+    from packer.windowing import Windowing
+
+    size, stride = values.pop("context_size"), values.pop("stride")
+    chosen = {name: values.pop(name) for name in ("scope", "tail", "mask_overlap")}
+    if (size is None) != (stride is None):
+        raise click.UsageError("--context-size and --stride together price windows: give both")
+    return None if size is None else (size, Windowing(stride, allow_gaps=True, **chosen))
 
 
 def _model(text: str | None) -> Model | None:

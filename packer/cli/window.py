@@ -53,6 +53,8 @@ def window(inputs: tuple[str, ...], tokenizer: str | None, out: Path, **values: 
     """Tokenize INPUT and cut it into windows of N tokens every S tokens, one a row, as shards in OUT.
 
     The labels are the next tokens: a window whose labels are all real needs N + 1 tokens. INPUT is as for packer pack.
+    Windows that overlap are stored in the order of the input unless --order says otherwise, for then the files are
+    a third as large; packer.torch shuffles them when they are read.
     """
     from packer.windowing import Windowing
 
@@ -62,6 +64,8 @@ def window(inputs: tuple[str, ...], tokenizer: str | None, out: Path, **values: 
         raise click.UsageError(f"--overlap {values['overlap']} must be below the window's {values[size]} tokens")
     step = values[size] - values["overlap"] if stride == "overlap" else values["stride"]
     values["max_length"] = values[size]
+    if step < values[size] and click.get_current_context().get_parameter_source("order") is ParameterSource.DEFAULT:
+        values["order"] = "plan"
     chosen = {name: values.pop(name) for name in ("scope", "tail", "mask_overlap", "allow_gaps")}
     for name in ("context_size", "stride", "overlap"):
         del values[name]
