@@ -35,7 +35,7 @@ clean:
 	rm -rf .venv demo build *.egg-info
 
 $(DEMO)/ready: EXTRAS :=
-$(DEV)/ready: EXTRAS := [test,check]
+$(DEV)/ready: EXTRAS := [test,check,examples]
 $(BENCH)/ready: EXTRAS := [bench]
 .venv/%/ready: pyproject.toml
 	$(PYTHON) -m venv .venv/$*

@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from packer import reader
 from packer.errors import UsageError
 from packer.plan import Int64Array
-from packer.reader.batch import Batch, as_rectangle, in_convention, padded_to, with_multiple
+from packer.reader.batch import Batch, as_rectangle, in_convention, padded_to, with_multiple, with_segment_positions
 from packer.reader.dataset import batch_of
 from packer.reader.epochs import Epochs, read
 from packer.reader.files import BUFFER_GROUPS
@@ -58,6 +58,8 @@ class Shape:
     def tensors(self, batch: Batch) -> Tensors:
         if self.layout == "padded":
             return self._rectangle(batch)
+        if self.layout == "transformers":  # it knows sequences by positions that begin at 0, whatever is stored
+            batch = with_segment_positions(batch)
         shifted = in_convention(batch, "shifted") if self.shift_labels else None
         if self.layout == "nested":
             return _nested(batch)
@@ -131,7 +133,7 @@ def collate(
 
     segment_multiple=M pads each attention sequence to a multiple: `cu_seqlens` counts real tokens, `cu_seqlens_padded`
     positions. pad_to=T and max_segments_to=A fix the shapes, and `max_seqlen` is then T. UsageError where a batch does
-    not fit.
+    not fit: `pad_to >= rows * max_length + max_segments_to` always does.
     """
     arrays = [{name: _array(value) for name, value in row.items()} for row in rows]
     return Shape(layout, **shape).tensors(batch_of(arrays, labels))
@@ -144,6 +146,8 @@ def _array(value: Any) -> Any:
 def attention_kwargs(batch: Mapping[str, Any], api: str = "flash_attn") -> Tensors:
     """The arguments that say where sequences begin, by the names of `flash_attn_varlen_func` (`api="flash_attn"`) or of
     `torch.nn.attention.varlen.varlen_attn` (`api="torch"`)."""
+    if "cu_seqlens" not in batch:
+        raise UsageError("attention_kwargs is for layout varlen: in the others the model is told by the batch itself")
     ends = batch.get("cu_seqlens_padded", batch["cu_seqlens"])
     names = {
         "flash_attn": ("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"),
@@ -256,7 +260,7 @@ class PackedLoader:
             buffer_groups=buffer_groups,
         )
         self.tokens_per_step = tokens_per_step
-        self._resumed = False
+        self._resumed, self._start = False, 0
         self._loader = DataLoader(
             _Batches(datasets, Shape(layout, **shape)),
             batch_size=None,
@@ -267,13 +271,13 @@ class PackedLoader:
         )
 
     def __len__(self) -> int:
-        """Batches of this epoch on this rank, exactly; after a resume, of the epoch's rest under these options."""
-        return len(self.epochs)
+        """Batches of this epoch on this rank, exactly; after a resume, of what was left of it."""
+        return len(self.epochs) - (self.epochs.done if self._resumed else self._start)
 
     def __iter__(self) -> Iterator[Tensors]:
         if not self._resumed:
-            self.epochs.restart()
-        self._resumed = False
+            self.epochs.restart()  # of the next epoch, if all of this one was taken
+        self._resumed, self._start = False, self.epochs.done
         step, last = self.epochs.done, self.epochs.optimizer_steps(self.tokens_per_step)
         for batch in self._batches():
             self.epochs.advance()
@@ -282,6 +286,7 @@ class PackedLoader:
             step += 1
             yield batch
         self.epochs.set_epoch(self.epochs.progress.epoch + 1)
+        self._start = 0
 
     def _batches(self) -> Iterator[Tensors]:
         """What is left of the epoch; in this process without the DataLoader's own work, which is most of it."""
@@ -293,6 +298,8 @@ class PackedLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch that the next iteration gives."""
+        if epoch != self.epochs.progress.epoch:
+            self._resumed, self._start = False, 0
         self.epochs.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:

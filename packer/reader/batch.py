@@ -241,6 +241,12 @@ def in_convention(batch: Batch, wanted: str) -> Batch:
     return replace(batch, labels=labels, convention=wanted)
 
 
+def with_segment_positions(batch: Batch) -> Batch:
+    """Positions from 0 in each attention sequence, whatever the data set stores."""
+    positions = runs(np.zeros(len(batch.lengths), np.int64), batch.lengths)
+    return replace(batch, position_ids=positions)
+
+
 def with_multiple(batch: Batch, multiple: int, pad_id: int) -> Batch:
     """Each attention sequence padded to a multiple, as context parallelism needs it."""
     lengths = np.diff(batch.sequences)

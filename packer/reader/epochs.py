@@ -117,7 +117,9 @@ class Epochs:
             self.progress.epoch, self.progress.taken = epoch, []
 
     def restart(self) -> None:
-        """The same epoch from its start."""
+        """The same epoch from its start; the next one, if all of it was taken."""
+        finished = self.done > 0 and self.done == len(self.steps)
+        self.progress.epoch += finished
         self.progress.taken = []
 
     def state_dict(self) -> dict[str, Any]:
