@@ -118,10 +118,11 @@ def _for_transformers(tensors: Tensors, shifted: Batch | None) -> Tensors:
 
 
 def collate(
-    rows: Sequence[Mapping[str, Any]], layout: str = "varlen", *, labels: str = "aligned", **shape: Any
+    rows: Sequence[Mapping[str, Any]], layout: str = "varlen", *, labels: str | None = None, **shape: Any
 ) -> Tensors:
     """Rows of a `PackedDataset` as one batch of tensors: the `collate_fn` of a DataLoader, the `data_collator` of a
-    Trainer. labels: the convention of the rows.
+    Trainer. labels: the convention to give, `aligned` or `shifted`; None: as the rows have it, and aligned for
+    transformers.
 
     layouts:
     - varlen: `input_ids`, `labels`, `position_ids` int64 (T,); `cu_seqlens` (A+1,) and `seq_idx` (T,) int32;
@@ -136,7 +137,9 @@ def collate(
     not fit: `pad_to >= rows * max_length + max_segments_to` always does.
     """
     arrays = [{name: _array(value) for name, value in row.items()} for row in rows]
-    return Shape(layout, **shape).tensors(batch_of(arrays, labels))
+    batch = batch_of(arrays)
+    wanted = labels or ("aligned" if layout == "transformers" else batch.convention)
+    return Shape(layout, **shape).tensors(in_convention(batch, wanted))
 
 
 def _array(value: Any) -> Any:
@@ -209,7 +212,8 @@ class PackedLoader:
     num_workers, pin_memory, and other options of `torch.utils.data.DataLoader`.
 
     Every rank has the same number of batches (`len`), and no row is in two. What was yielded counts as taken:
-    `state_dict()` and `load_state_dict()` go on from there, also under other ranks, batch sizes and workers.
+    `state_dict()` and `load_state_dict()` go on from there, also under other ranks, batch sizes and workers. Iterating
+    anew before the end begins the epoch anew; a state taken after the last batch gives an iteration without a batch.
     """
 
     def __init__(
@@ -239,6 +243,8 @@ class PackedLoader:
         if labels is None and layout == "transformers":
             labels = "aligned"
         datasets = [reader.PackedDataset(path, labels=labels, vocab_size=vocab_size) for path in sources]
+        for dataset in datasets:
+            dataset.shards.kept_groups = buffer_groups + 2
         if len({dataset.labels for dataset in datasets}) > 1:
             raise UsageError("data sets of a mixture store different label conventions: choose one with labels=")
         sampling = Sampling(
@@ -261,6 +267,7 @@ class PackedLoader:
         )
         self.tokens_per_step = tokens_per_step
         self._resumed, self._start = False, 0
+        self._through_loader = bool(num_workers or pin_memory or loader_options)
         self._loader = DataLoader(
             _Batches(datasets, Shape(layout, **shape)),
             batch_size=None,
@@ -290,7 +297,7 @@ class PackedLoader:
 
     def _batches(self) -> Iterator[Tensors]:
         """What is left of the epoch; in this process without the DataLoader's own work, which is most of it."""
-        if self._loader.num_workers or self._loader.pin_memory:
+        if self._through_loader:
             yield from self._loader
         else:
             for rows in self.epochs.rows(self.epochs.done):

@@ -461,7 +461,7 @@ def test_batch_of_rows_as_they_come(make: MakeData) -> None:
     for convention in CONVENTIONS:
         dataset = PackedDataset(make(), labels=convention)
         numbers = [3, 0, 17]
-        expected, found = dataset.batch(np.array(numbers)), batch_of([dataset[i] for i in numbers], convention)
+        expected, found = dataset.batch(np.array(numbers)), batch_of([dataset[i] for i in numbers])
         for name in (*FLAT, "rows", "sequences", "real", "next_tokens", "convention"):
             assert np.array_equal(getattr(found, name), getattr(expected, name))
 
@@ -588,7 +588,23 @@ def test_transformers_44911_bad_cu_seqlens_name_shard_and_row(
     at = manifests.load(out).shards[0].rows + row
     for numbers in ([at], [at, 0], [0, at], [3, at, at], list(range(len(dataset)))):
         assert failure(out, lambda _, numbers=numbers: dataset.batch(np.array(numbers))) == expected
-    dataset.batch(np.delete(np.arange(len(dataset)), at))
+    others = np.delete(np.arange(len(dataset)), at)  # a damaged group is not read at all
+    assert failure(out, lambda _: dataset.batch(others)) == expected
+
+
+SIDE_DAMAGE = {
+    "next_tokens": (lambda values: values[:-1], [], "next_tokens are not as many as the row's segments"),
+    "doc_starts": (lambda values: [*values, 0], ["--columns", "compact", "--positions", "document"], "doc_starts are"),
+}
+
+
+@pytest.mark.parametrize("storage", ["parquet", "arrow"])
+@pytest.mark.parametrize("column", SIDE_DAMAGE)
+def test_side_columns_of_another_length_name_shard_and_row(copy: MakeData, storage: str, column: str) -> None:
+    change, options, rule = SIDE_DAMAGE[column]
+    out = copy(*STORAGE[storage], *options)
+    path, row = rewrite(out, spoil(column, lambda row: change(row[column])))
+    assert failure(out).startswith(f"{path}, row {row}: {rule}")
 
 
 @pytest.mark.parametrize("storage", ["parquet", "arrow"])
@@ -946,3 +962,29 @@ def test_places_of_rows_in_errors(make: MakeData) -> None:
         for row in range(shard.rows):
             assert re.fullmatch(re.escape(f"{out / shard.path}, row {row}"), dataset.shards.place(number))
             number += 1
+
+
+@pytest.mark.parametrize("count", FLIPS)
+@pytest.mark.parametrize("storage", [name for name in STORAGE if name.startswith("arrow")])
+def test_one_flipped_bit_in_an_arrow_shard_is_no_error_of_another_kind(
+    copy: MakeData, storage: str, count: int
+) -> None:
+    out = copy(*STORAGE[storage])
+    path = out / manifests.load(out).shards[1].path
+    for spoiled in flips(path.read_bytes(), count, storage):
+        path.write_bytes(spoiled)
+        found = contents_or_error(out)
+        assert str(path) in found if isinstance(found, str) else len(found[0]) == len(found[1]) == found[4][-1]
+
+
+@pytest.mark.parametrize(("spans", "good"), [([], True), ([0, 3], True), ([0, 1, 2, 5], True), ([0], False)])
+@pytest.mark.parametrize(("more", "fine"), [([], True), ([1, 9], False), ([-1, 2], False), ([2, 1], False)])
+def test_loss_spans_rise_in_pairs_within_the_row(spans: list[int], good: bool, more: list[int], fine: bool) -> None:
+    """Two rows of 5 tokens; `more` are the second's."""
+    columns = {"input_ids": [1] * 10, "cu_seqlens": [0, 5, 0, 5], "next_tokens": [7, 7], "loss_spans": [*spans, *more]}
+    ends = {"input_ids": [0, 5, 10], "cu_seqlens": [0, 2, 4], "next_tokens": [0, 1, 2]}
+    ends["loss_spans"] = [0, len(spans), len(spans) + len(more)]
+    layout = Layout(columns="compact", masked=True)
+    found = first_wrong(*({k: np.array(v, np.int32) for k, v in of.items()} for of in (columns, ends)), layout)
+    expected = None if good and fine else (0 if not good else 1, "loss_spans must rise in pairs, within the row")
+    assert found == expected

@@ -10,21 +10,20 @@ What pads has label -100. Every array is fresh and writable, never a view of a f
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import DatasetError, UsageError
+from packer.errors import UsageError
 from packer.plan import Int32Array, Int64Array, offsets_of, runs
 from packer.reader.files import Group, Shards
 from packer.schema import IGNORE_INDEX, LABELS, Layout
 
 INT32_MAX = 2**31 - 1
+_ZERO = np.zeros(1, np.int64)
 
 
 @dataclass(frozen=True)
@@ -91,26 +90,22 @@ def columns_to_read(layout: Layout) -> list[str]:
 
 def read_batch(shards: Shards, rows: Int64Array) -> Batch:
     """The rows of these numbers as stored. Raises DatasetError naming shard, row and rule."""
+    layout = shards.manifest.layout
     if not len(rows):
-        return filler(shards.manifest.layout.labels)
+        return filler(layout.labels)
     groups, places = shards.locate(rows)
     parts = [(shards.group(group), place) for group, place in zip(groups, places, strict=True)]
-    ids, ends = _gathered(parts, "input_ids")
-    sequences = _sequences(shards, rows, parts, ends)
-    offsets = np.array(ends)
-    layout = shards.manifest.layout
+    full = layout.columns == "full"
+    flat, ends = _tokens(parts, ("input_ids", "labels", "position_ids") if full else ("input_ids",))
+    offsets, sequences = np.array(ends), _sequences(parts, ends)
     next_tokens = _next_tokens(parts, layout)
-    if layout.columns == "full":
-        labels, label_ends = _gathered(parts, "labels")
-        positions, position_ends = _gathered(parts, "position_ids")
-        for name, other in (("labels", label_ends), ("position_ids", position_ends)):
-            if other != ends:
-                row = next(i for i, pair in enumerate(zip(other[1:], ends[1:], strict=True)) if pair[0] != pair[1])
-                raise DatasetError(f"{shards.place(int(rows[row]))}: {name} are not as many as input_ids")
+    ids, lengths = flat[0], sequences[1:] - sequences[:-1]
+    if full:
+        labels, positions = flat[1], flat[2]
     else:
         labels = _derived_labels(parts, ids, offsets, sequences, next_tokens, layout)
         positions = _derived_positions(parts, sequences, offsets, layout)
-    return Batch(ids, labels, positions, offsets, sequences, sequences[1:] - sequences[:-1], next_tokens, layout.labels)
+    return Batch(ids, labels, positions, offsets, sequences, lengths, next_tokens, layout.labels)
 
 
 def filler(convention: str) -> Batch:
@@ -135,37 +130,41 @@ def joined(batches: Sequence[Batch]) -> Batch:
     return Batch(**flat, **ends, convention=batches[0].convention)
 
 
+def _tokens(parts: Sequence[tuple[Group, int]], names: Sequence[str]) -> tuple[Int64Array, list[int]]:
+    """Columns of a value a token, end to end: int64 (len(names), T); and where each row begins, and the last ends."""
+    views: list[list[NDArray[np.integer]]] = [[] for _ in names]
+    ends = [0]
+    for group, place in parts:
+        at = group.ends["input_ids"]
+        start, stop = at[place], at[place + 1]
+        for of, name in zip(views, names, strict=True):
+            of.append(group.values[name][start:stop])
+        ends.append(ends[-1] + stop - start)
+    flat = np.empty((len(names), ends[-1]), np.int64)
+    for of, out in zip(views, flat, strict=True):
+        np.concatenate(of, out=out)
+    return flat, ends
+
+
 def _gathered(parts: Sequence[tuple[Group, int]], name: str) -> tuple[Int64Array, list[int]]:
-    """One column of the rows, end to end as int64, and where each row begins, and the last ends."""
+    """Another column of the rows, end to end as int64, and where each row begins, and the last ends."""
     views, ends = [], [0]
     for group, place in parts:
-        values, offsets = group.lists[name]
-        start, stop = offsets[place], offsets[place + 1]
-        views.append(values[start:stop])
-        ends.append(ends[-1] + stop - start)
+        at = group.ends[name]
+        views.append(group.values[name][at[place] : at[place + 1]])
+        ends.append(ends[-1] + len(views[-1]))
     flat = np.empty(ends[-1], np.int64)
     np.concatenate(views, out=flat)
     return flat, ends
 
 
-def _sequences(shards: Shards, rows: Int64Array, parts: Sequence[tuple[Group, int]], ends: list[int]) -> Int64Array:
+def _sequences(parts: Sequence[tuple[Group, int]], ends: list[int]) -> Int64Array:
     """Where attention sequences begin in the batch: int64 (A+1,). ends: where its rows do."""
-    flat, at = _gathered(parts, "cu_seqlens")
-    keep = np.ones(len(flat), np.bool_)
-    for row, (start, stop) in enumerate(pairwise(at)):
-        if stop - start < 2 or flat[start] != 0 or flat[stop - 1] != ends[row + 1] - ends[row]:
-            raise _ill_formed(shards, rows[row])
-        flat[start:stop] += ends[row]
-        keep[start] = row == 0
-    sequences = flat[keep]  # the end of a row is the start of the next
-    if (sequences[1:] <= sequences[:-1]).any():
-        first = int(np.argmax(sequences[1:] <= sequences[:-1]))
-        raise _ill_formed(shards, rows[bisect_right(at, int(np.flatnonzero(keep)[first + 1])) - 1])
-    return sequences
-
-
-def _ill_formed(shards: Shards, row: np.int64) -> DatasetError:
-    return DatasetError(f"{shards.place(int(row))}: cu_seqlens must begin at 0, rise, and end at the row's tokens")
+    views = [_ZERO]
+    for (group, place), base in zip(parts, ends, strict=False):
+        at = group.ends["cu_seqlens"]
+        views.append(np.add(group.values["cu_seqlens"][at[place] + 1 : at[place + 1]], base, dtype=np.int64))
+    return np.concatenate(views)
 
 
 def _next_tokens(parts: Sequence[tuple[Group, int]], layout: Layout) -> Int64Array:

@@ -41,7 +41,8 @@ class PackedDataset:
 
     def __getitem__(self, index: int) -> Row:
         """One row: `input_ids`, `labels`, `position_ids` int64 (T,); `cu_seqlens` int32 (A+1,), `seq_lengths` and
-        `next_tokens` (A,); `loss_tokens`, `max_seqlen` int. All fresh and writable."""
+        `next_tokens` (A,); `loss_tokens`, `max_seqlen` int; `convention`, that of the labels. All fresh and
+        writable."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"row {index} of {len(self)}")
         batch = self.batch(np.array([index % len(self)]))
@@ -73,14 +74,15 @@ class PackedDataset:
         return Work(self.shards.numbers("num_tokens"), self.shards.numbers("attention_cost"))
 
 
-def batch_of(rows: Sequence[Row], convention: str) -> Batch:
-    """Rows as `PackedDataset` gives them, end to end. Their labels are of this convention."""
+def batch_of(rows: Sequence[Row]) -> Batch:
+    """Rows as `PackedDataset` gives them, end to end."""
     parts = []
     for row in rows:
         ends = np.asarray(row["cu_seqlens"], np.int64)
         flat = {
             name: np.asarray(row[name], np.int64) for name in ("input_ids", "labels", "position_ids", "next_tokens")
         }
+        convention = str(row["convention"])
         parts.append(Batch(**flat, rows=ends[[0, -1]], sequences=ends, real=np.diff(ends), convention=convention))
     return joined(parts)
 
@@ -95,4 +97,5 @@ def row_of(batch: Batch) -> Row:
         "next_tokens": batch.next_tokens,
         "loss_tokens": batch.loss_tokens,
         "max_seqlen": batch.max_seqlen,
+        "convention": batch.convention,
     }

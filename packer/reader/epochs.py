@@ -42,6 +42,8 @@ class Epochs:
             raise UsageError(f"rank {rank} of {sampling.world_size}")
         if len(datasets) > 1 and (len(weights) != len(datasets) or min(weights) <= 0):
             raise UsageError("each data set of a mixture needs a weight above 0")
+        if seed < 0 or buffer_groups < 1:
+            raise UsageError("seed is at least 0, and buffer_groups at least 1")
         self.datasets, self.weights, self.sampling, self.rank = datasets, weights, sampling, rank
         self.buffer_groups = buffer_groups
         self._first = offsets_of(np.array([len(dataset) for dataset in datasets], np.int64))

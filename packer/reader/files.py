@@ -1,7 +1,7 @@
 """The shards of a data set as groups of rows: record batches or row groups, each column flat, opened when first needed.
 
 At open the manifest, each shard's size and its footer are read and must agree; what is damaged inside is found while
-reading, by page checksums (Parquet) and by the rules that `packer.reader.batch` checks. Nothing is ever written.
+reading, by page checksums (Parquet) and by the rules of `packer.reader.checks`. Nothing is ever written.
 """
 
 from __future__ import annotations
@@ -9,19 +9,21 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from packer import manifest
 from packer.errors import DatasetError
 from packer.plan import Int64Array, offsets_of
+from packer.reader.checks import first_wrong
+from packer.reader.formats import ShardFile, opened
 from packer.shards import METADATA_KEY
 
 BUFFER_GROUPS = 8  # Parquet row groups whose rows are shuffled together, about 4 M tokens
@@ -31,12 +33,11 @@ CACHED_SHARDS = 64
 
 @dataclass(frozen=True)
 class Group:
-    """Rows of one shard. lists: values (v,) and offsets (rows+1,) of each list column, read-only views; offsets as a
-    memoryview, whose items are read in a third of the time that NumPy's take."""
+    """Rows of one shard. values: of each list column, end to end, read-only; ends: where its rows begin and end among
+    them, (rows+1,), as a memoryview, whose items are read in a third of the time that NumPy's take."""
 
-    shard: int
-    first_row: int  # in its shard
-    lists: dict[str, tuple[NDArray[np.integer], memoryview[int]]]
+    values: dict[str, NDArray[np.integer]]
+    ends: dict[str, memoryview[int]]
 
 
 class Shards:
@@ -50,6 +51,7 @@ class Shards:
         self.manifest = manifest.load(self.out)
         self.fingerprint = hashlib.sha256((self.out / manifest.FILE).read_bytes()).hexdigest()
         self.columns = list(columns)
+        self.kept_groups = BUFFER_GROUPS + 2  # of those that have to be decoded
         self._process: int | None = None
         counts: list[list[int]] = [self._rows_of(index) for index in range(len(self.manifest.shards))]
         self.group_rows: Int64Array = np.array([n for of in counts for n in of], np.int64)
@@ -83,12 +85,12 @@ class Shards:
         return groups.tolist(), (rows - self._first_row[groups]).tolist()
 
     def group(self, index: int) -> Group:
-        """The columns of one group; those read last are kept."""
+        """The columns of one group, checked; those read last are kept."""
         self._ready()
         found = self._groups.get(index)
         if found is None:
             found = self._groups[index] = self._read(index)
-            if len(self._groups) > (KEPT_VIEWS if self.random_access else BUFFER_GROUPS + 2):
+            if len(self._groups) > (KEPT_VIEWS if self.random_access else self.kept_groups):
                 self._groups.popitem(last=False)
         else:
             self._groups.move_to_end(index)
@@ -96,8 +98,10 @@ class Shards:
 
     def numbers(self, name: str) -> NDArray[np.integer]:
         """A scalar column of all rows: (rows,)."""
-        self._ready()
-        parts = [self._numbers_of(shard, name) for shard in range(len(self.manifest.shards))]
+        parts = []
+        for shard in range(len(self.manifest.shards)):
+            with _told(f"shard {self.path(shard)}, column {name}"):
+                parts.append(self._file(shard).numbers(name))
         return np.concatenate(parts)
 
     # Files
@@ -106,18 +110,15 @@ class Shards:
         """Handles belong to the process that opened them."""
         if self._process != os.getpid():
             self._process = os.getpid()
-            self._files: OrderedDict[int, Any] = OrderedDict()
+            self._files: OrderedDict[int, ShardFile] = OrderedDict()
             self._groups: OrderedDict[int, Group] = OrderedDict()
 
-    def _file(self, shard: int) -> Any:
-        """A ParquetFile, or a list of record batches or their reader."""
+    def _file(self, shard: int) -> ShardFile:
         self._ready()
         file = self._files.get(shard)
         if file is None:
-            try:
-                file = self._files[shard] = _opened(self.path(shard), self.manifest.file_format)
-            except (OSError, pa.ArrowException, ValueError) as error:
-                raise DatasetError(f"shard {self.path(shard)} cannot be read: {error}") from error
+            with _told(f"shard {self.path(shard)}"):
+                file = self._files[shard] = opened(self.path(shard), self.manifest.file_format)
             if len(self._files) > CACHED_SHARDS:
                 self._files.popitem(last=False)
         return file
@@ -129,58 +130,40 @@ class Shards:
             raise DatasetError(f"shard {path} is missing")
         if path.stat().st_size != said.bytes:
             raise DatasetError(f"shard {path} has {path.stat().st_size} bytes; the manifest says {said.bytes}")
-        file = self._file(shard)
-        if self.manifest.file_format == "parquet":
-            rows = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-            schema = file.schema_arrow
-        else:
-            rows = [batch.num_rows for batch in file]
-            schema = file[0].schema if file else None
+        with _told(f"shard {path}"):
+            file = self._file(shard)
+            rows, names = file.group_rows(), file.schema.names
+            described = (file.schema.metadata or {}).get(METADATA_KEY + b"labels", b"").decode()
         if sum(rows) != said.rows:
             raise DatasetError(f"shard {path} has {sum(rows)} rows; the manifest says {said.rows}")
-        missing = [name for name in self.columns if schema is not None and name not in schema.names]
-        if missing:
-            raise DatasetError(f"shard {path} has no column {missing[0]}")
-        described = (
-            (schema.metadata or {}).get(METADATA_KEY + b"labels", b"").decode(errors="replace") if schema else None
-        )
-        if described is not None and described != self.manifest.layout.labels:
+        for name in self.columns:
+            if name not in names:
+                raise DatasetError(f"shard {path} has no column {name}")
+        if described != self.manifest.layout.labels:
             raise DatasetError(f"shard {path} says labels {described!r}; the manifest says another convention")
         return rows
 
     def _read(self, index: int) -> Group:
-        shard = int(self._group_shard[index])
-        file, place = self._file(shard), int(self._group_in_shard[index])
-        try:
-            if self.manifest.file_format == "parquet":
-                table = file.read_row_group(place, columns=self.columns, use_threads=False)
-                columns = {name: table.column(name).combine_chunks() for name in self.columns}
-            else:
-                columns = {name: file[place].column(name) for name in self.columns}
-        except (OSError, pa.ArrowException) as error:
-            raise DatasetError(f"shard {self.path(shard)}, group {place} cannot be read: {error}") from error
-        lists = {}
-        for name, column in columns.items():
-            array = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-            lists[name] = (array.values.to_numpy(), memoryview(array.offsets.to_numpy()))
-        return Group(shard, int(self._first_row[index] - self._shard_row[shard]), lists)
-
-    def _numbers_of(self, shard: int, name: str) -> NDArray[np.integer]:
-        file = self._file(shard)
-        try:
-            if self.manifest.file_format == "parquet":
-                column = file.read(columns=[name], use_threads=False).column(0)
-                return np.asarray(column.to_numpy())
-            return np.concatenate([batch.column(name).to_numpy() for batch in file])
-        except (OSError, pa.ArrowException, LookupError) as error:
-            raise DatasetError(f"shard {self.path(shard)}, column {name} cannot be read: {error}") from error
+        shard, place = int(self._group_shard[index]), int(self._group_in_shard[index])
+        with _told(f"shard {self.path(shard)}, group {place}"):
+            arrays = self._file(shard).lists(place, self.columns)
+            values: dict[str, NDArray[Any]] = {}
+            ends: dict[str, NDArray[Any]] = {}
+            for name, array in arrays.items():
+                array.validate(full=True)  # of a damaged file, before memory is read by what it says
+                values[name] = np.from_dlpack(array.values)
+                ends[name] = np.from_dlpack(array.offsets)
+        wrong = first_wrong(values, ends, self.manifest.layout)
+        if wrong:
+            row, rule = wrong
+            raise DatasetError(f"{self.place(int(self._first_row[index]) + row)}: {rule}")
+        return Group(values, {name: offsets.data for name, offsets in ends.items()})
 
 
-def _opened(path: Path, file_format: str) -> Any:
-    if file_format == "parquet":
-        return pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False)
-    source = pa.memory_map(str(path))
-    if file_format == "arrow":
-        reader = pa.ipc.open_file(source)
-        return [reader.get_batch(i) for i in range(reader.num_record_batches)]
-    return list(pa.ipc.open_stream(source))
+@contextmanager
+def _told(where: str) -> Iterator[None]:
+    """What goes wrong in a damaged file is one kind of error, which says where."""
+    try:
+        yield
+    except (OSError, pa.ArrowException, ValueError, LookupError) as error:
+        raise DatasetError(f"{where} cannot be read: {error}") from error

@@ -47,14 +47,18 @@ class Progress:
         """Raises DatasetError if the state is of other data, or no state at all."""
         if not isinstance(state, dict) or state.get("version") != VERSION:
             raise DatasetError(f"this is no state of a loader, or of another version than {VERSION}")
-        if state["fingerprint"] != fingerprint:
+        try:
+            values = {key: value for key, value in state.items() if key not in ("version", "taken")}
+            taken = [Taken(Sampling(**one["sampling"]), int(one["steps"])) for one in state["taken"]]
+            found = cls(**values, taken=taken)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DatasetError(f"this state of a loader is damaged: {error!r}") from error
+        if found.fingerprint != fingerprint:
             raise DatasetError(
                 "this state belongs to another data set: its manifest has the fingerprint "
-                f"{state['fingerprint'][:12]}..., this one {fingerprint[:12]}..."
+                f"{found.fingerprint[:12]}..., this one {fingerprint[:12]}..."
             )
-        values = {key: value for key, value in state.items() if key not in ("version", "taken")}
-        taken = [Taken(Sampling(**one["sampling"]), one["steps"]) for one in state["taken"]]
-        return cls(**values, taken=taken)
+        return found
 
     def rng(self) -> np.random.Generator:
         """For what is planned next: another stream each time that options change within the epoch."""
