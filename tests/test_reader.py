@@ -37,9 +37,11 @@ from packer.errors import DatasetError, UsageError
 from packer.reader import Epochs, PackedDataset
 from packer.reader import batch as batches
 from packer.reader.batch import Batch, as_rectangle, filler, in_convention, joined, padded_to, with_multiple
+from packer.reader.checks import first_wrong
 from packer.reader.dataset import batch_of
 from packer.reader.epochs import read
 from packer.sampling import Sampling
+from packer.schema import Layout
 from packer.shards import ShardWriter, read_shard, shard_schema
 
 IGNORED = -100
