@@ -10,9 +10,11 @@ Rooms, each importing only from those above it:
     packing/ · rows · interleave  the algorithms, pure NumPy: plan, gather, order
     lengths · batching · pricing/ what each way of batching would cost, from lengths alone
     metrics · recommending        the least it can cost; what to choose, and why
+    sampling/                     which rows come in which batch of which rank
     corpus/ · tokenizer           documents from every input form; exact token ids
     staging · shards · manifest   what is on disk, while a run lasts and after it
     cutting                       rows cut from staged documents: windows, and the stream of `wrapped`
+    reader/ · torch               rows and batches for a training loop
     executors/ · pipeline · stats the whole flow; the lengths alone
     verify · inspection · report  proof, a look inside, the summary
     terminal · page/              what stats shows
