@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
@@ -102,12 +102,13 @@ def packer_loader(folder: Path, name: str, shuffle: bool) -> Iterator[int]:
         yield len(batch["input_ids"])
 
 
-def hf_datasets(folder: Path, shuffle: bool) -> Iterator[int]:
+def hf_datasets(folder: Path, shuffle: bool, columns: Sequence[str] | None = None) -> Iterator[int]:
     import datasets
 
     paths = sorted((folder / "arrow" / "data").glob("*.arrow"))
     tables = [datasets.table.MemoryMappedTable(_ipc(path), str(path)) for path in paths]
-    dataset = datasets.Dataset(datasets.table.concat_tables(tables)).select_columns(list(COLUMNS)).with_format("torch")
+    dataset = datasets.Dataset(datasets.table.concat_tables(tables))
+    dataset = (dataset.select_columns(list(columns)) if columns else dataset).with_format("torch")
     order = np.random.default_rng(SEED).permutation(len(dataset)).tolist() if shuffle else range(len(dataset))
     for index in order:
         yield len(dataset[index]["input_ids"])
@@ -153,6 +154,7 @@ CONTENDERS: dict[str, Callable[[Path, bool], Iterator[int]]] = {
     "packer, arrow": lambda folder, shuffle: packer_loader(folder, "arrow", shuffle),
     "packer, parquet": lambda folder, shuffle: packer_loader(folder, "parquet", shuffle),
     "datasets": hf_datasets,
+    "datasets, three columns": lambda folder, shuffle: hf_datasets(folder, shuffle, COLUMNS),
     "MosaicML Streaming": mosaic,
     "litData": lit,
     "NumPy memmap": memmap,
@@ -204,8 +206,8 @@ def report(results: dict[str, dict[str, list[dict[str, float]]]], rounds: int) -
 
 {tokens:,.0f} tokens in rows of up to {MAX_LENGTH:,}, into int64 torch tensors of `input_ids`, `labels` and
 `position_ids`; one process each, one thread, no workers; tokens by CPU seconds, medians of {rounds} rounds. packer's
-batches are {ROWS_PER_BATCH} rows, checked, with `cu_seqlens` and `seq_idx`; the others give rows. Shuffled is an exact
-permutation but for packer on Parquet, Streaming and litData, which shuffle within blocks.
+batches are {ROWS_PER_BATCH} rows, checked, with `cu_seqlens` and `seq_idx`; the others give rows of these three
+columns, and `datasets` rows as it opens them, with all columns, too. Shuffled is an exact permutation but for packer on Parquet, Streaming and litData, which shuffle within blocks.
 
 {chr(10).join(lines)}
 
