@@ -207,7 +207,8 @@ def report(results: dict[str, dict[str, list[dict[str, float]]]], rounds: int) -
 {tokens:,.0f} tokens in rows of up to {MAX_LENGTH:,}, into int64 torch tensors of `input_ids`, `labels` and
 `position_ids`; one process each, one thread, no workers; tokens by CPU seconds, medians of {rounds} rounds. packer's
 batches are {ROWS_PER_BATCH} rows, checked, with `cu_seqlens` and `seq_idx`; the others give rows of these three
-columns, and `datasets` rows as it opens them, with all columns, too. Shuffled is an exact permutation but for packer on Parquet, Streaming and litData, which shuffle within blocks.
+columns, and `datasets` rows as it opens them, with all columns, too. Shuffled is an exact permutation
+but for packer on Parquet, Streaming and litData, which shuffle within blocks.
 
 {chr(10).join(lines)}
 
