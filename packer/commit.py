@@ -57,6 +57,12 @@ class Output:
             what = "a finished data set" if (self.out / manifest.FILE).exists() else "the remains of an unfinished run"
             raise OutputError(f"--out {self.out} holds {what}; --overwrite replaces it")
 
+    def clear(self) -> None:
+        """Drops what was staged: the work begins again."""
+        for path in self.folder.iterdir():
+            if path.name != MARK:
+                shutil.rmtree(path)
+
     def publish(self, text: str) -> None:
         """Makes OUT/.tmp/data and the manifest's text the data set. What --overwrite replaces goes only now."""
         hidden = self.folder / manifest.FILE

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from packer.corpus.documents import TextBatch, TokenBatch
+from packer.engines import Engine, Watch
 from packer.errors import UsageError
 from packer.plan import BoolArray, Int32Array, Int64Array, offsets_of
 from packer.threads import ordered_ahead
-from packer.tokenizer import Ends, Engine
+from packer.tokenizer import Ends
 
 THREADS = 3
 
@@ -24,7 +25,7 @@ THREADS = 3
 class Encoded:
     """Documents of at least one token. ordinals: int64 (n,); ids: int32 (t,); offsets: int64 (n+1,); mask: bool (t,)
     or None where all documents train on all their tokens; masked: bool (n,), documents that came with a mask; empty:
-    documents without a token, which are left out."""
+    documents without a token, which are left out; checked: documents that the reference engine encoded too."""
 
     ordinals: Int64Array
     ids: Int32Array
@@ -32,21 +33,54 @@ class Encoded:
     mask: BoolArray | None
     masked: BoolArray
     empty: int
+    checked: int = 0
 
 
-def encode(batches: Iterable[TextBatch | TokenBatch], engine: Engine | None, ends: Ends | None) -> Iterator[Encoded]:
-    """Tokenizes texts; ready-made ids pass untouched. Without an engine a text is a UsageError."""
-    return ordered_ahead(lambda batch: _encode(batch, engine, ends), batches, threads=THREADS, ahead=THREADS + 1)
+def encode(
+    batches: Iterable[TextBatch | TokenBatch], engine: Engine | None, ends: Ends | None, watch: Watch | None = None
+) -> Iterator[Encoded]:
+    """Tokenizes texts; ready-made ids pass untouched. Without an engine a text is a UsageError.
+
+    With a watch, raises DifferenceError where a sampled document's ids are not the reference's.
+    """
+
+    def work(item: tuple[TextBatch | TokenBatch, list[int]]) -> Encoded:
+        return _encode(*item, engine, ends, watch)
+
+    return ordered_ahead(work, _picked(batches, watch), threads=THREADS, ahead=THREADS + 1)
 
 
-def _encode(batch: TextBatch | TokenBatch, engine: Engine | None, ends: Ends | None) -> Encoded:
+def _picked(
+    batches: Iterable[TextBatch | TokenBatch], watch: Watch | None
+) -> Iterator[tuple[TextBatch | TokenBatch, list[int]]]:
+    """Each batch with the documents that are to be compared: chosen in order, before threads take them."""
+    for batch in batches:
+        yield batch, watch.pick(batch.ordinals, batch.texts) if watch and isinstance(batch, TextBatch) else []
+
+
+def _tokenized(
+    texts: TextBatch, picked: list[int], engine: Engine, watch: Watch | None
+) -> tuple[Int32Array, Int64Array]:
+    if not (watch and picked):
+        return engine.encode(texts.texts)
+    expected = watch.expected(texts.texts, picked)  # first: the engine may still be loading
+    found = engine.encode(texts.texts)
+    watch.compare(expected, found, picked, texts.ordinals)
+    return found
+
+
+def _encode(
+    batch: TextBatch | TokenBatch, picked: list[int], engine: Engine | None, ends: Ends | None, watch: Watch | None
+) -> Encoded:
     mask, masked = None, np.zeros(len(batch.ordinals), np.bool_)
     if isinstance(batch, TokenBatch):
         ids, offsets, mask, masked = batch.ids, batch.offsets, batch.mask, batch.masked
     elif engine is None or ends is None:
         raise UsageError("INPUT holds texts, so --tokenizer is needed (only ready-made input_ids can do without one)")
     else:
-        ids, offsets = ends.add(*engine.encode(batch.texts))
+        ids, offsets = ends.add(*_tokenized(batch, picked, engine, watch))
     lengths = np.diff(offsets)
     full = lengths > 0
-    return Encoded(batch.ordinals[full], ids, offsets_of(lengths[full]), mask, masked[full], int((~full).sum()))
+    return Encoded(
+        batch.ordinals[full], ids, offsets_of(lengths[full]), mask, masked[full], int((~full).sum()), len(picked)
+    )

@@ -34,7 +34,10 @@ class InputFile:
 
 @dataclass(frozen=True)
 class TokenizerFacts:
-    """The tokenizer as named on the command line, the sha256 of its tokenizer.json, and what it put around texts."""
+    """The tokenizer as named on the command line, the sha256 of its tokenizer.json, and what it put around texts.
+
+    engine: "hf" or "fast", with its library's version; checked_documents: those that the reference encoded too, and
+    differing_documents, always 0, those of them that had other ids."""
 
     source: str
     fingerprint: str
@@ -42,6 +45,10 @@ class TokenizerFacts:
     prefix: list[int]
     suffix: list[int]
     summary: str
+    engine: str
+    engine_version: str
+    checked_documents: int = 0
+    differing_documents: int = 0
 
 
 @dataclass(frozen=True)

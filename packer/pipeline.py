@@ -17,7 +17,7 @@ import numpy
 import pyarrow
 import tokenizers
 
-from packer import __version__, corpus, cutting, finish, metrics, stage
+from packer import __version__, attempts, corpus, cutting, engines, finish, metrics, stage, tokenizer
 from packer.commit import Output
 from packer.corpus import Partition
 from packer.corpus.documents import KEPT_REASONS
@@ -38,6 +38,7 @@ class Facts:
     staging_seconds: float
     finishing_seconds: float
     left_out: list[str]  # files of folders that were not read
+    engine_note: str | None = None  # why the tokenizer's engine is not the one that might be expected
 
 
 @dataclass(frozen=True)
@@ -59,21 +60,33 @@ def pack(
 ) -> Result:
     """Packs INPUT into a data set at `out`. Raises a PackerError, and then leaves `out` as it was."""
     began = perf_counter()
-    facts = _tokenizer_facts(job)  # before anything is read: a wrong tokenizer should show at once
+    if job.tokenizer is not None:
+        tokenizer.find(job.tokenizer.source)  # a wrong name should show before anything is read
     found = corpus.find_sources(inputs, job.read, out=str(out))
+    options, choice = job.tokenizer, None
+    if options is not None:
+        options, choice = attempts.choose(options, found.sources, job.read.limit)
     partitions = corpus.partition(found.sources, job.read)
     target = Output(out, overwrite=overwrite)
     target.open()
     try:
-        reports = _stage_all(job, partitions, target.folder, progress)
+        reports, choice = attempts.run(
+            lambda chosen: _stage_all(replace(job, tokenizer=chosen), partitions, target.folder, progress),
+            options,
+            choice,
+            found.sources,
+            target.clear,
+        )
         staged = perf_counter()
+        facts = _tokenizer_facts(job, choice, sum(report.checked for report in reports))
         manifest = _finish(job, layout, output, partitions, reports, facts, target.folder)
         target.publish(manifest.to_json())
     except BaseException:
         target.abandon()
         raise
     ended = perf_counter()
-    return Result(out, manifest, Facts(ended - began, staged - began, ended - staged, found.left_out))
+    note = choice.note if choice else None
+    return Result(out, manifest, Facts(ended - began, staged - began, ended - staged, found.left_out, note))
 
 
 def window(
@@ -169,8 +182,8 @@ def _finish(
     )
 
 
-def _tokenizer_facts(job: Job) -> TokenizerFacts | None:
-    if job.tokenizer is None:
+def _tokenizer_facts(job: Job, choice: engines.Choice | None, checked: int) -> TokenizerFacts | None:
+    if job.tokenizer is None or choice is None:
         return None
     loaded, ends = stage.load_tokenizer(job.tokenizer)
     return TokenizerFacts(
@@ -180,6 +193,9 @@ def _tokenizer_facts(job: Job) -> TokenizerFacts | None:
         prefix=list(ends.prefix),
         suffix=list(ends.suffix),
         summary=ends.summary,
+        engine=choice.name,
+        engine_version=choice.version,
+        checked_documents=checked,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from packer.manifest import Manifest
+from packer.manifest import Manifest, TokenizerFacts
 from packer.pipeline import Result
 from packer.windowing import Coverage, Windowing
 
@@ -122,12 +122,22 @@ def _run_lines(result: Result) -> list[tuple[str, str]]:
         ),
         ("time", f"{facts.seconds:.1f} s, of which {facts.finishing_seconds:.1f} s writing; {speed:,.0f} tokens/s"),
     ]
+    if engine := engine_as_text(manifest.tokenizer, facts.engine_note):
+        lines.append(("engine", engine))
     for record in manifest.skipped_records[:3]:
         lines.append(("skipped", f"{record.path}, {record.where}: {record.reason}"))
     if facts.left_out:
         named = ", ".join(facts.left_out[:5]) + (" ..." if len(facts.left_out) > 5 else "")
         lines.append(("not read", f"{counted(len(facts.left_out), 'file')}: {named}"))
     return lines
+
+
+def engine_as_text(tokenizer: TokenizerFacts | None, note: str | None) -> str | None:
+    """What computed the ids, where that is not simply the reference."""
+    if tokenizer is None or (tokenizer.engine == "hf" and note is None):
+        return None
+    checked = counted(tokenizer.checked_documents, "document")
+    return tokenizer.engine_version + (f" ({note})" if note else f"; {checked} compared with tokenizers, all equal")
 
 
 def facts(result: Result) -> dict[str, Any]:

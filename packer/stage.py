@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from packer import packing, tokenizer
+from packer import engines, packing, tokenizer
 from packer.corpus import Partition, PartitionReader, ReadOptions
 from packer.corpus.documents import Tally
 from packer.encoding import Encoded, encode
@@ -44,6 +44,7 @@ class TokenizerOptions:
     eos: bool | None = None
     eos_token: str | None = None
     special_in_text: str = "parse"
+    engine: str = "auto"  # or hf or fast: one of these once it has been chosen
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class BlockReport:
 
 @dataclass(frozen=True)
 class PartitionReport:
-    """What became of a partition. records and tokens: by source slice."""
+    """What became of a partition. records and tokens: by source slice; checked: documents that both engines encoded."""
 
     index: int
     records: list[int]
@@ -91,6 +92,7 @@ class PartitionReport:
     losses: Losses
     skipped: list[Skipped]
     blocks: list[BlockReport] = field(default_factory=list)
+    checked: int = 0
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,8 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
     blocks: list[BlockReport] = []
     counts = Counts(reader.tally)
     places = Places(partition, reader.tally)
-    encoded = counted(encode(reader, engine, ends), counts, places, vocab_size, progress)
+    watch = watch_of(job.tokenizer, job.seed, partition.index)
+    encoded = counted(encode(reader, engine, ends, watch), counts, places, vocab_size, progress)
     for index, block in enumerate(collect(encoded, job.block_tokens)):
         try:
             report, block_totals, block_losses = _stage_block(job, block, (partition.index, index), folder)
@@ -135,6 +138,7 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
         losses,
         reader.tally.skipped_reasons,
         blocks,
+        counts.checked,
     )
 
 
@@ -144,25 +148,35 @@ def load_tokenizer(options: TokenizerOptions) -> tuple[tokenizer.Tokenizer, toke
     return loaded, tokenizer.ends_of(loaded, bos=options.bos, eos=options.eos, eos_token=options.eos_token)
 
 
-def engine_of(options: TokenizerOptions | None) -> tuple[tokenizer.Engine | None, tokenizer.Ends | None, int]:
+def engine_of(options: TokenizerOptions | None) -> tuple[engines.Engine | None, tokenizer.Ends | None, int]:
     """What turns texts to ids, what is put around them, and the vocabulary's size; without a tokenizer no text can."""
     if options is None:
         return None, None, np.iinfo(np.int32).max
     loaded, ends = load_tokenizer(options)
-    return tokenizer.HfEngine(loaded, special_in_text=options.special_in_text), ends, loaded.vocab_size
+    return engines.make(options.engine, loaded, options.special_in_text), ends, loaded.vocab_size
+
+
+def watch_of(options: TokenizerOptions | None, seed: int, partition: int) -> engines.Watch | None:
+    """What compares the fast engine with the reference while a partition is encoded; None where the reference runs."""
+    if options is None or options.engine != "fast":
+        return None
+    loaded = tokenizer.load(options.source)
+    reference = engines.make("hf", loaded, options.special_in_text)
+    return engines.Watch(reference, seed=seed, partition=partition)
 
 
 class Counts:
-    """Empty documents, and the tokens of each slice, added up as batches pass."""
+    """Empty and checked documents, and the tokens of each slice, added up as batches pass."""
 
     def __init__(self, tally: Tally) -> None:
-        self.empty = 0
+        self.empty = self.checked = 0
         self.tokens: list[int] = []
         self._tally = tally
 
     def add(self, batch: Encoded) -> None:
         """The reader is ahead of the batch, so the slices of its records are known."""
         self.empty += batch.empty
+        self.checked += batch.checked
         firsts = offsets_of(np.array(self._tally.records, np.int64))[1:]
         bounds = [0, *np.searchsorted(batch.ordinals, firsts).tolist(), len(batch.ordinals)]
         sums = np.diff(batch.offsets[bounds]).tolist()
@@ -189,7 +203,7 @@ def counted(
     batches: Iterable[Encoded], counts: Counts, places: Places, vocab_size: int, progress: Progress | None
 ) -> Iterator[Encoded]:
     """The batches, counted and reported as they pass. Raises InputError at an id beyond the vocabulary."""
-    for batch in batches:
+    for batch in _placed(batches, places):
         counts.add(batch)
         if len(batch.ids) and batch.ids.max() >= vocab_size:
             at = int(np.argmax(batch.ids >= vocab_size))
@@ -201,6 +215,14 @@ def counted(
         if progress:
             progress(len(batch.ordinals), len(batch.ids))
         yield batch
+
+
+def _placed(batches: Iterable[Encoded], places: Places) -> Iterator[Encoded]:
+    """The batches; a difference between the engines gets its place in the input."""
+    try:
+        yield from batches
+    except engines.DifferenceError as error:
+        raise engines.EngineError(f"{places.of(error.document)}: {error.reason}") from error
 
 
 def collect(batches: Iterable[Encoded], block_tokens: int) -> Iterator[Block]:

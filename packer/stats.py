@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from packer import corpus, length_file, stage
+from packer import attempts, corpus, length_file, stage
 from packer.corpus import Partition, PartitionReader, ReadOptions, TextBatch, TokenBatch
 from packer.corpus.documents import KEPT_REASONS
 from packer.encoding import encode
@@ -28,6 +28,7 @@ from packer.pricing import Corpus, Price, Terms, prices
 from packer.recommending import Recommendation, recommend
 from packer.schema import Skipped
 from packer.stage import Counts, Places, Progress, TokenizerOptions
+from packer.tokenizer import find as find_tokenizer
 from packer.windowing import Coverage, Windowing, coverage
 
 MAX_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
@@ -78,13 +79,18 @@ class WindowPrice:
 @dataclass(frozen=True)
 class Source:
     """Where the lengths come from. special_documents: texts in which a control token is written out; None where there
-    was no text. added: what the tokenizer puts around a document; left_out: files of folders that were not read."""
+    was no text. added: what the tokenizer puts around a document; engine: the library that made the ids; engine_note:
+    why it is not another; checked_documents: those that the reference engine encoded too; left_out: files of folders
+    that were not read."""
 
     inputs: list[str]
     tokenizer: str | None = None
     fingerprint: str | None = None
     added: str | None = None
     special_documents: int | None = None
+    engine: str | None = None
+    engine_note: str | None = None
+    checked_documents: int = 0
     skipped_records: list[Skipped] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
@@ -208,6 +214,10 @@ class _Spill:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
+    def clear(self) -> None:
+        self._file.seek(0)
+        self._file.truncate()
+
     def add(self, lengths: Int32Array) -> None:
         self._file.write(lengths.data)
 
@@ -230,39 +240,74 @@ def _measure(
     spill: _Spill,
     progress: Progress | None,
 ) -> _Measured:
-    source = Source([])
-    watch = _Watch(None)
-    if tokenizer is not None:  # before anything is read: a wrong tokenizer should show at once
-        loaded, ends = stage.load_tokenizer(tokenizer)
-        source = replace(source, tokenizer=loaded.source, fingerprint=loaded.fingerprint, added=ends.summary)
-        watch = _Watch(loaded.control_pattern())
+    if tokenizer is not None:
+        find_tokenizer(tokenizer.source)  # a wrong name should show before anything is read
     found = corpus.find_sources(inputs, read)
-    skipped = empty = records = 0
-    reasons: list[Skipped] = []
-    left = read.limit
-    for partition in corpus.partition(found.sources, read):
-        if left == 0:
-            break
-        reader, counts = _lengths_of(partition, replace(read, limit=left), tokenizer, spill, watch, progress)
-        records += sum(reader.tally.records)
-        left = None if left is None else left - sum(reader.tally.records)
-        skipped, empty = skipped + reader.tally.skipped, empty + counts.empty
-        reasons += reader.tally.skipped_reasons
+    choice = None
+    if tokenizer is not None:
+        tokenizer, choice = attempts.choose(tokenizer, found.sources, read.limit)
+    partitions = corpus.partition(found.sources, read)
+    passed, choice = attempts.run(
+        lambda chosen: _pass(partitions, read, chosen, spill, progress), tokenizer, choice, found.sources, spill.clear
+    )
     lengths = spill.corpus()
     if not lengths.histogram.documents:
         raise InputError(
-            f"there is nothing to measure: INPUT holds no document ({records} records, of which {empty} are empty and "
-            f"{skipped} were skipped)"
+            f"there is nothing to measure: INPUT holds no document ({passed.records} records, of which {passed.empty} "
+            f"are empty and {passed.skipped} were skipped)"
         )
-    source = replace(
-        source,
+    source = Source(
         inputs=[str(one.path) for one in found.sources],
-        special_documents=watch.documents if watch.texts else None,
-        added=source.added if watch.texts else None,  # ready-made ids are left as they are
-        skipped_records=reasons[:KEPT_REASONS],
+        special_documents=passed.watch.documents if passed.watch.texts else None,
+        skipped_records=passed.reasons[:KEPT_REASONS],
         left_out=found.left_out,
     )
-    return _Measured(lengths, source, skipped, empty)
+    if tokenizer is not None and choice is not None:
+        loaded, ends = stage.load_tokenizer(tokenizer)
+        source = replace(
+            source,
+            tokenizer=loaded.source,
+            fingerprint=loaded.fingerprint,
+            added=ends.summary if passed.watch.texts else None,  # ready-made ids are left as they are
+            engine=choice.version,
+            engine_note=choice.note,
+            checked_documents=passed.checked,
+        )
+    return _Measured(lengths, source, passed.skipped, passed.empty)
+
+
+@dataclass
+class _Pass:
+    """What one pass over the corpus met."""
+
+    watch: _Watch
+    records: int = 0
+    skipped: int = 0
+    empty: int = 0
+    checked: int = 0
+    reasons: list[Skipped] = field(default_factory=list)
+
+
+def _pass(
+    partitions: Iterable[Partition],
+    read: ReadOptions,
+    tokenizer: TokenizerOptions | None,
+    spill: _Spill,
+    progress: Progress | None,
+) -> _Pass:
+    """Adds the lengths of all documents to the spill."""
+    met = _Pass(_Watch(None if tokenizer is None else stage.load_tokenizer(tokenizer)[0].control_pattern()))
+    left = read.limit
+    for partition in partitions:
+        if left == 0:
+            break
+        reader, counts = _lengths_of(partition, replace(read, limit=left), tokenizer, spill, met.watch, progress)
+        records = sum(reader.tally.records)
+        left = None if left is None else left - records
+        met.records, met.skipped = met.records + records, met.skipped + reader.tally.skipped
+        met.empty, met.checked = met.empty + counts.empty, met.checked + counts.checked
+        met.reasons += reader.tally.skipped_reasons
+    return met
 
 
 def _lengths_of(
@@ -277,7 +322,8 @@ def _lengths_of(
     engine, ends, vocab_size = stage.engine_of(tokenizer)
     reader = PartitionReader(partition, read)
     counts, places = Counts(reader.tally), Places(partition, reader.tally)
-    encoded = encode(watch.over(reader), engine, ends)
+    sample = stage.watch_of(tokenizer, 0, partition.index)
+    encoded = encode(watch.over(reader), engine, ends, sample)
     for batch in stage.counted(encoded, counts, places, vocab_size, progress):
         spill.add(np.diff(batch.offsets).astype(np.int32))
     return reader, counts

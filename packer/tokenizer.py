@@ -1,7 +1,6 @@
-"""Texts to exact token ids, flat. The ids are those of Hugging Face `tokenizers` for the same tokenizer.json.
+"""A tokenizer as its folder describes it, and what it puts around documents (`packer.engines` makes the ids).
 
     Tokenizer   what a tokenizer folder says: vocabulary, BOS, EOS, fingerprint
-    Engine      texts in, flat ids and offsets out, without BOS and EOS: the part that can be made faster
     Ends        the ids put before and after each document
 
 The tokenizer's own post-processor only adds fixed ids around a text, so these are found once, by trying it, and put
@@ -13,13 +12,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -30,16 +28,13 @@ from packer.plan import BoolArray, Int32Array, Int64Array, offsets_of
 CONFIG_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 
 
-class Engine(Protocol):
-    def encode(self, texts: Sequence[str]) -> tuple[Int32Array, Int64Array]:
-        """ids: int32 (t,) of all texts end to end; offsets: int64 (n+1,). Nothing added before or after a text."""
-
-
 @dataclass(frozen=True)
 class Tokenizer:
-    """A loaded tokenizer. `source` is the name as the user gave it; `fingerprint` the sha256 of its tokenizer.json."""
+    """A loaded tokenizer. `source` is the name as the user gave it, `path` its tokenizer.json, `fingerprint` that
+    file's sha256."""
 
     source: str
+    path: Path
     fingerprint: str
     backend: tokenizers.Tokenizer
     bos_token: str | None
@@ -67,11 +62,8 @@ class Tokenizer:
         return str(self.backend.decode(ids, skip_special_tokens=False))
 
 
-def load(source: str) -> Tokenizer:
-    """Loads a tokenizer.json, a folder that holds one, or a hub name; once a process, while the files stay as they are.
-
-    Truncation and padding that a tokenizer.json may carry never take effect here.
-    """
+def find(source: str) -> Path:
+    """The tokenizer.json of a file, a folder or a hub name. Raises TokenizerError where there is none."""
     path = Path(source)
     if path.is_dir():
         path = path / "tokenizer.json"
@@ -82,6 +74,15 @@ def load(source: str) -> Tokenizer:
             )
     elif not path.exists():
         path = _from_hub(source)
+    return path
+
+
+def load(source: str) -> Tokenizer:
+    """Loads a tokenizer.json, a folder that holds one, or a hub name; once a process, while the files stay as they are.
+
+    Truncation and padding that a tokenizer.json may carry never take effect here.
+    """
+    path = find(source)
     files = [path, *(path.parent / name for name in CONFIG_FILES)]
     return _load(source, path, tuple(file.stat().st_mtime_ns if file.exists() else None for file in files))
 
@@ -103,6 +104,7 @@ def _load(source: str, path: Path, stamps: tuple[int | None, ...]) -> Tokenizer:
     config = _config(path.parent)
     return Tokenizer(
         source=source,
+        path=path,
         fingerprint=hashlib.sha256(data).hexdigest(),
         backend=backend,
         bos_token=_token_text(config.get("bos_token")),
@@ -110,6 +112,7 @@ def _load(source: str, path: Path, stamps: tuple[int | None, ...]) -> Tokenizer:
     )
 
 
+@cache
 def _from_hub(name: str) -> Path:
     """Downloads what a tokenizer needs from the hub, or finds it in its cache; returns the tokenizer.json."""
     import huggingface_hub
@@ -152,36 +155,6 @@ def _token_text(value: object) -> str | None:
     if isinstance(value, dict):
         value = value.get("content")
     return value if isinstance(value, str) else None
-
-
-class HfEngine:
-    """The reference engine: `encode_batch_fast`, with the library's own threads."""
-
-    def __init__(self, tokenizer: Tokenizer, *, special_in_text: str = "parse") -> None:
-        self.backend = tokenizer.backend
-        if special_in_text == "literal":
-            self.backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())  # the loaded one is shared
-            self.backend.encode_special_tokens = True
-            self._check_literal(tokenizer.source)
-
-    def _check_literal(self, source: str) -> None:
-        """A model that has control tokens among its own pieces (Unigram) finds them in a text by itself."""
-        unknown = getattr(self.backend.model, "unk_token", None)
-        control = {i: t.content for i, t in self.backend.get_added_tokens_decoder().items() if t.special}
-        for i, text in control.items():
-            if text != unknown and i in self.backend.encode(text, add_special_tokens=False).ids:
-                raise TokenizerError(
-                    f"tokenizer {source}: its model itself makes {text!r} of that text, so --special-in-text literal "
-                    "cannot be done; leave it out"
-                )
-
-    def encode(self, texts: Sequence[str]) -> tuple[Int32Array, Int64Array]:
-        encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
-        offsets = offsets_of(np.fromiter(map(len, encodings), np.int64, len(encodings)))
-        ids = np.empty(offsets[-1], np.int32)
-        for encoding, start, stop in zip(encodings, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-            ids[start:stop] = np.frombuffer(array("I", encoding.ids), np.uint32)  # three times as fast as from the list
-        return ids, offsets
 
 
 @dataclass(frozen=True)

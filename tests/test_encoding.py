@@ -19,12 +19,13 @@ from tokenizers import models, normalizers, pre_tokenizers, processors
 from packer import corpus
 from packer.corpus.documents import TextBatch, TokenBatch
 from packer.encoding import Encoded, encode
+from packer.engines import HfEngine
 from packer.errors import TokenizerError, UsageError
 from packer.packing.overlong import Losses
 from packer.plan import Int32Array, Int64Array, offsets_of
 from packer.stage import Job, collect, stage
 from packer.threads import ordered_ahead
-from packer.tokenizer import Ends, HfEngine, Tokenizer, ends_of, load
+from packer.tokenizer import Ends, Tokenizer, ends_of, load
 
 SAMPLE = Path(__file__).parents[1] / "sample_data" / "tokenizer"
 SPECIAL = ["<unk>", "<s>", "</s>", "[CLS]", "[SEP]", "<sep>", "<lang>"]

@@ -183,6 +183,14 @@ tokenizer_options = _together(
         show_default=True,
         help="Whether a control token written in a text becomes that token or stays text.",
     ),
+    click.option(
+        "--tokenizer-engine",
+        "engine",
+        type=click.Choice(["auto", "hf", "fast"]),
+        default="auto",
+        show_default=True,
+        help="What computes the ids, which are the same: auto takes the fast one where that pays and is proved equal.",
+    ),
 )
 
 
@@ -190,7 +198,7 @@ def tokenizer_of(source: str | None, values: dict[str, Any]) -> TokenizerOptions
     """Takes the tokenizer's options out of `values`."""
     from packer.stage import TokenizerOptions
 
-    chosen = {name: values.pop(name) for name in ("bos", "eos", "eos_token", "special_in_text")}
+    chosen = {name: values.pop(name) for name in ("bos", "eos", "eos_token", "special_in_text", "engine")}
     if source is None:
         return None
     if chosen["eos_token"] and chosen["eos"] is False:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from packer import corpus, tokenizer
+from packer import corpus, engines, tokenizer
 from packer.corpus import PartitionReader, ReadOptions
 from packer.encoding import Encoded, encode
 from packer.errors import DatasetError, UsageError
@@ -95,7 +95,7 @@ def _check_windows(out: Path, manifest: Manifest, lengths: Int64Array, folder: P
     windows.check_places(out, manifest, places, folder)
 
 
-def _tokenizer(manifest: Manifest, source: str | None) -> tuple[tokenizer.Engine | None, tokenizer.Ends | None]:
+def _tokenizer(manifest: Manifest, source: str | None) -> tuple[engines.Engine | None, tokenizer.Ends | None]:
     facts = manifest.tokenizer
     if facts is None:
         if source is not None:
@@ -109,7 +109,7 @@ def _tokenizer(manifest: Manifest, source: str | None) -> tuple[tokenizer.Engine
         )
     literal = manifest.options.special_in_text or "parse"
     ends = tokenizer.Ends(tuple(facts.prefix), tuple(facts.suffix), facts.summary)
-    return tokenizer.HfEngine(loaded, special_in_text=literal), ends
+    return engines.make("hf", loaded, literal), ends
 
 
 def _compare(documents: Documents, batch: Encoded, first_doc: int) -> int:

@@ -1,0 +1,85 @@
+"""Texts to token ids: the reference engine, a much faster one, and the choice between them.
+
+hf          Hugging Face `tokenizers`: its ids are the right ones, by definition
+fast        native code that gives the same ids many times as fast, for the tokenizers that it serves
+structure   which tokenizers those may be
+hostile     strings that have told engines apart
+trial       both engines on these, once a tokenizer; the verdict is kept
+watch       a sample of the documents encoded by both, while the fast one runs
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import tokenizers
+
+from packer.engines import fast, trial
+from packer.engines.engine import Engine
+from packer.engines.errors import DifferenceError, EngineError
+from packer.engines.fast import FastEngine
+from packer.engines.hf import HfEngine
+from packer.engines.watch import Watch
+from packer.errors import UsageError
+from packer.tokenizer import Tokenizer
+
+__all__ = [
+    "Choice",
+    "DifferenceError",
+    "Engine",
+    "EngineError",
+    "FastEngine",
+    "HfEngine",
+    "Watch",
+    "choose",
+    "load_ahead",
+    "make",
+    "reference",
+]
+
+ENGINES = ("auto", "hf", "fast")
+WORTHWHILE_BYTES = 8 << 20  # of text: below, the reference is done before the fast engine has loaded and been watched
+
+
+@dataclass(frozen=True)
+class Choice:
+    """name: "hf" or "fast"; version: of its library; note: what a user should know about the choice, or None."""
+
+    name: str
+    version: str
+    note: str | None = None
+
+
+def load_ahead(path: Path, asked: str, text_bytes: int) -> None:
+    """Begins to load what `choose` may choose, for native code loads while Python goes on."""
+    if fast.version() is not None and (asked == "fast" or (asked == "auto" and text_bytes >= WORTHWHILE_BYTES)):
+        fast.load_ahead(path)
+
+
+def reference() -> Choice:
+    return Choice("hf", f"tokenizers {tokenizers.__version__}")
+
+
+def choose(tokenizer: Tokenizer, asked: str, special_in_text: str, text_bytes: int) -> Choice:
+    """The engine for a run over about so many bytes of text. Raises UsageError where `fast` is asked for in vain.
+
+    `auto` takes the fast one where it is installed, pays, and passes its trial.
+    """
+    if asked == "hf" or (asked == "auto" and text_bytes < WORTHWHILE_BYTES):
+        return reference()
+    version = fast.version()
+    reason = (
+        "it is not installed (pip install 'packer[fast]')"
+        if version is None
+        else trial.reason_against(tokenizer, special_in_text)
+    )
+    if reason is None:
+        return Choice("fast", f"{fast.LIBRARY} {version}")
+    if asked == "fast":
+        raise UsageError(f"--tokenizer-engine fast does not serve {tokenizer.source}: {reason}; auto takes hf then")
+    return replace(reference(), note=f"not the fast one: {reason}")
+
+
+def make(name: str, tokenizer: Tokenizer, special_in_text: str) -> Engine:
+    return (FastEngine if name == "fast" else HfEngine)(tokenizer, special_in_text=special_in_text)

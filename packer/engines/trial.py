@@ -1,0 +1,88 @@
+"""The trial of the fast engine: may it serve this tokenizer? The verdict is kept for the next run.
+
+It may if the tokenizer's parts are known (`structure`) and thousands of hostile strings give the reference's ids. That
+takes a second or two, so a verdict is kept in the user's cache folder, by the tokenizer's fingerprint and all versions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+import numpy as np
+import orjson
+import tokenizers
+
+from packer import __version__
+from packer.engines import fast, hostile, structure
+from packer.engines.engine import Engine
+from packer.engines.errors import EngineError
+from packer.engines.fast import FastEngine
+from packer.engines.hf import HfEngine
+from packer.tokenizer import Tokenizer
+
+PIECES = 2000  # of the vocabulary, at most, to build strings of
+
+
+def reason_against(tokenizer: Tokenizer, special_in_text: str) -> str | None:
+    """Why the fast engine may not serve this tokenizer, or None. The library must be installed."""
+    path = _verdict_path(tokenizer, special_in_text)
+    if path and (kept := _read(path)) is not None:
+        return kept["reason"]
+    reason = structure.reason_against(orjson.loads(tokenizer.path.read_bytes()))
+    if reason is None:
+        reference = HfEngine(tokenizer, special_in_text=special_in_text)
+        reason = difference(tokenizer, FastEngine(tokenizer, special_in_text=special_in_text), reference)
+    if path:
+        _keep(path, reason)
+    return reason
+
+
+def difference(tokenizer: Tokenizer, engine: Engine, reference: Engine) -> str | None:
+    """The first hostile string that the engines see differently, as a reason, or None."""
+    added = [token.content for token in tokenizer.backend.get_added_tokens_decoder().values()]
+    vocabulary = sorted(tokenizer.backend.get_vocab())
+    texts = hostile.strings(added, vocabulary[:: -(-len(vocabulary) // PIECES) or 1])
+    expected, ends = reference.encode(texts)
+    try:
+        ids, offsets = engine.encode(texts)
+    except EngineError as error:
+        return f"it refuses: {error}"
+    if np.array_equal(ids, expected) and np.array_equal(offsets, ends):
+        return None
+    for i, text in enumerate(texts):
+        if not np.array_equal(ids[offsets[i] : offsets[i + 1]], expected[ends[i] : ends[i + 1]]):
+            shown = ascii(text if len(text) <= 40 else text[:40] + "...")
+            return f"its ids of {shown} are not those of tokenizers {tokenizers.__version__}"
+    return "its offsets are not those of the reference"
+
+
+def _verdict_path(tokenizer: Tokenizer, special_in_text: str) -> Path | None:
+    key = [tokenizer.fingerprint, special_in_text, fast.version(), tokenizers.__version__, __version__]
+    key += [str(hostile.VERSION), platform.machine(), platform.system()]
+    name = hashlib.sha256("\0".join(map(str, key)).encode()).hexdigest()[:32]
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base, "packer", "engines", f"{name}.json") if os.path.isabs(base) else None
+
+
+def _read(path: Path) -> dict[str, str | None] | None:
+    try:
+        kept = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return kept if isinstance(kept, dict) and isinstance(kept.get("reason", 0), str | None) else None
+
+
+def _keep(path: Path, reason: str | None) -> None:
+    """A cache that cannot be written costs the next run a second, and nothing else."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+            json.dump({"reason": reason}, file)
+        os.replace(file.name, path)
+    except OSError:
+        return
