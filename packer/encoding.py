@@ -15,10 +15,11 @@ from packer.corpus.documents import TextBatch, TokenBatch
 from packer.engines import Engine, Watch
 from packer.errors import UsageError
 from packer.plan import BoolArray, Int32Array, Int64Array, offsets_of
-from packer.threads import ordered_ahead
+from packer.threads import made_ahead, ordered_ahead
 from packer.tokenizer import Ends
 
 THREADS = 3
+READ_AHEAD = 2  # batches of a few megabytes
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ def encode(
     def work(item: tuple[TextBatch | TokenBatch, list[int]]) -> Encoded:
         return _encode(*item, engine, ends, watch)
 
-    return ordered_ahead(work, _picked(batches, watch), threads=THREADS, ahead=THREADS + 1)
+    read = made_ahead(_picked(batches, watch), READ_AHEAD)
+    return ordered_ahead(work, read, threads=THREADS, ahead=THREADS + 1)
 
 
 def _picked(

@@ -98,7 +98,8 @@ def write_shards(
                     break
         return writer.result(f"{DATA}/{name}"), totals
 
-    threads = min(len(sizes), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = min(len(sizes), cores + 1)  # one more: some wait for the disk
     tasks = _tasks(blocks, sizes, seed, order)
     with closing(ordered_ahead(write, tasks, threads=threads, ahead=threads + 1, abort=stop.set)) as written:
         results = list(written)

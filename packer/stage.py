@@ -34,6 +34,7 @@ from packer.windowing import Windowing
 
 T = TypeVar("T", bound=np.generic)
 CHUNK_TOKENS = 4 << 20  # gathered and written at a time
+RESERVED_TOKENS = 36 << 20  # for a block in the making; more are moved to a larger array
 Progress = Callable[[int, int], None]  # documents and tokens that have just been done
 
 
@@ -247,7 +248,7 @@ class _Collected:
 
     def __init__(self) -> None:
         self.tokens = 0
-        self._ids = np.empty(1 << 20, np.int32)
+        self._ids = np.empty(RESERVED_TOKENS, np.int32)  # address space: memory is what has been written to
         self._mask: BoolArray | None = None  # from the first document that has one on
         self._ordinals: list[Int64Array] = []
         self._lengths: list[Int64Array] = []

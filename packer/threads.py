@@ -1,11 +1,13 @@
-"""Work a few items ahead in threads, results in order."""
+"""Work a few items ahead in threads, results in order; items made ahead in a thread."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from queue import Queue
+from threading import Thread
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -37,3 +39,40 @@ def ordered_ahead(
         if abort:
             abort()
         pool.shutdown(wait=abort is not None, cancel_futures=True)
+
+
+def made_ahead(items: Iterable[Item], ahead: int) -> Generator[Item, None, None]:
+    """The items, made by a thread of their own, at most `ahead` of them before they are asked for.
+
+    An error is raised where its item would be. When the caller ends early the thread is left to itself: it may be
+    waiting for a pipe, and ends after the item that it is at.
+    """
+    queue: Queue[Any] = Queue(ahead)
+    ended = object()
+    given_up: list[bool] = []
+
+    def make() -> None:
+        last: Any = ended
+        try:
+            for item in items:
+                queue.put((item, None))
+                if given_up:
+                    return
+        except BaseException as error:  # the caller's to raise
+            last = error
+        queue.put((ended, last))
+
+    Thread(target=make, name="made-ahead", daemon=True).start()
+    try:
+        while True:
+            item, error = queue.get()
+            if item is not ended:
+                yield item
+            elif error is ended:
+                return
+            else:
+                raise error
+    finally:
+        given_up.append(True)
+        while not queue.empty():  # wakes a thread that waits to put
+            queue.get_nowait()
