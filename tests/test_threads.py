@@ -51,11 +51,10 @@ def test_an_error_comes_after_the_items_before_it() -> None:
         yield 2
         raise ValueError("third")
 
-    seen = []
+    source = made_ahead(items(), 1)
+    assert [next(source), next(source)] == [1, 2]
     with pytest.raises(ValueError, match="third"):
-        for item in made_ahead(items(), 1):
-            seen.append(item)
-    assert seen == [1, 2]
+        next(source)
     assert ended()
 
 
