@@ -13,7 +13,7 @@ ROOT = Path(packer.__file__).parent
 
 # From the ground up: a module imports only from lines above its own, or from its own package.
 ROOMS = [
-    "errors schema plan threads",
+    "errors schema plan threads conversation",
     "lengths interleave windowing",
     "packing rows metrics batching",
     "pricing sampling",
