@@ -18,7 +18,7 @@ ROOMS = [
     "packing rows metrics batching",
     "pricing sampling",
     "recommending",
-    "corpus tokenizer staging",
+    "corpus tokenizer staging chat alignment",
     "encoding shards cutting",
     "manifest",
     "reader",

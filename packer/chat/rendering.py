@@ -1,0 +1,98 @@
+"""One compiled chat template, as transformers compiles it: the same sandbox, filters and functions, so the same text.
+
+Two things differ. The date is pinned, since output must not change from day to day; and a template is compiled once and
+rendered from plain data, without the checks that `apply_chat_template` makes of objects and functions at each call: it
+is the rendering of chats, not the tokenizing, that a core with one interpreter has to do alone.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+from packer.conversation import RenderError
+from packer.errors import PackerError, UsageError
+
+Span = tuple[int, int]
+
+
+class Template:
+    """A template's text, compiled. Syntax errors are a UsageError, errors while rendering a RenderError.
+
+    marked: whether `{% generation %}` marks what the assistant wrote; prompts: whether the template knows
+    `add_generation_prompt`; dated: whether it asks for the date.
+    """
+
+    def __init__(self, name: str, source: str, date: datetime.datetime) -> None:
+        compiler = _compiler()
+        from jinja2 import TemplateError, nodes
+
+        self.name = name
+        self._failures = (TemplateError, TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError)
+        try:
+            self._environment = compiler(source).environment
+            tree = self._environment.parse(source)
+            # Not into the environment: transformers keeps it, and this process may use it for itself.
+            clock = {"strftime_now": date.strftime}
+            self._compiled = self._environment.from_string(source, globals=clock)
+        except TemplateError as error:
+            line = getattr(error, "lineno", None)
+            place = f", line {line}" if line else ""
+            raise UsageError(f"chat template {name}{place}: {error}") from error
+        names = {node.name for node in tree.find_all(nodes.Name)}
+        self.prompts = "add_generation_prompt" in names
+        self.dated = "strftime_now" in names
+        self.marked = _has_markers(tree, nodes) and not _hides_markers(tree, nodes)
+
+    def render(self, variables: Mapping[str, Any]) -> str:
+        try:
+            return str(self._compiled.render(variables))
+        except self._failures as error:
+            raise RenderError(_reason(self.name, error)) from error
+
+    def render_marked(self, variables: Mapping[str, Any]) -> tuple[str, list[Span]]:
+        """The text, and the spans of characters that `{% generation %}` marks, in order."""
+        blocks: list[str] = []
+        spans: list[Span] = []
+        try:
+            with self._environment.activate_tracker(blocks, spans):
+                for block in self._compiled.generate(variables):
+                    blocks.append(block)  # one by one: the tracker looks at what is there so far
+        except self._failures as error:
+            raise RenderError(_reason(self.name, error)) from error
+        return "".join(blocks), spans
+
+
+def _compiler() -> Any:
+    try:
+        from transformers.utils.chat_template_utils import _compile_jinja_template
+    except ImportError as error:
+        raise PackerError(
+            f"chats are rendered by transformers and Jinja, and one of them cannot be imported ({error}); "
+            "pip install 'packer[chat]'"
+        ) from error
+    return _compile_jinja_template
+
+
+def _reason(name: str, error: Exception) -> str:
+    said = " ".join(str(error).split()) or type(error).__name__
+    return f"chat template {name} cannot render this chat: {said}"
+
+
+def _is_marker(node: Any, nodes: Any) -> bool:
+    called = node.call.node if isinstance(node, nodes.CallBlock) else None
+    return isinstance(called, nodes.ExtensionAttribute) and called.name == "_generation_support"
+
+
+def _has_markers(tree: Any, nodes: Any) -> bool:
+    return any(_is_marker(block, nodes) for block in tree.find_all(nodes.CallBlock))
+
+
+def _hides_markers(tree: Any, nodes: Any) -> bool:
+    """Whether markers stand inside what renders aside before it is put into the text, a macro for one: their positions
+    would be of no use. Spans are then derived as if there were no markers."""
+    aside = (nodes.Macro, nodes.CallBlock, nodes.AssignBlock, nodes.FilterBlock)
+    within = [block for block in tree.find_all(aside) if not _is_marker(block, nodes)]
+    within += [loop for loop in tree.find_all(nodes.For) if loop.recursive]
+    return any(_has_markers(block, nodes) for block in within)

@@ -1,0 +1,140 @@
+"""Which characters of a rendered chat the assistant wrote.
+
+Without markers in the template they follow from rendering beginnings of the chat: what the assistant wrote as message i
+stands between what inference would be given, which is the messages before it with the generation prompt, and the end of
+the messages up to it:
+
+    <|user|>Hi<|end|>\\n<|assistant|>Hello<|end|>\\n<|user|>...
+                                     ^ prompt ends       the newline after the last visible character of a turn that
+                                          ^^^^^^^ turn    ends in more than white space is the template's
+
+Both must be beginnings of the whole text. Where they are not the template rewrites history (a thinking block dropped
+from earlier turns), and training on the whole text would train what inference never sees: an error, never a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from packer.chat.rendering import Span, Template
+from packer.conversation import RenderError
+
+PROBE = "\ue000probe\ue001"  # private-use characters, which no template trims
+
+
+class Chat:
+    """One chat with its template: renders it, and beginnings of it."""
+
+    def __init__(self, template: Template, messages: list[dict[str, Any]], variables: dict[str, Any]) -> None:
+        self.template, self.messages = template, messages
+        self._variables = variables
+
+    def _with(self, messages: list[dict[str, Any]], prompt: bool) -> dict[str, Any]:
+        return {**self._variables, "messages": messages, "add_generation_prompt": prompt}
+
+    def text(self, count: int) -> str:
+        """The first `count` messages, rendered."""
+        return self.template.render(self._with(self.messages[:count], False))
+
+    def marked(self, count: int) -> tuple[str, list[Span]]:
+        return self.template.render_marked(self._with(self.messages[:count], False))
+
+    def prompt(self, count: int) -> str:
+        """What inference is given to answer the first `count` messages."""
+        return self.template.render(self._with(self.messages[:count], True))
+
+    def probe(self, count: int) -> str:
+        """The first `count` messages and up to the content of an answer of the assistant."""
+        answer = {"role": "assistant", "content": PROBE}
+        return self.template.render(self._with([*self.messages[:count], answer], False)).partition(PROBE)[0]
+
+
+def turn_start(chat: Chat, i: int, text: str) -> int:
+    """Where what the assistant wrote as message i begins in `text`, which ends with that message or goes on."""
+    prompt = chat.prompt(i) if i else _first_prompt(chat)
+    if not text.startswith(prompt):
+        raise RenderError(
+            f"the prompt for message {i + 1} is not how the text begins: the chat template renders earlier messages "
+            "otherwise once more follow, or prompts for an answer of another form; "
+            "--turns each makes one document of each of the assistant's turns"
+        )
+    if chat.template.prompts:
+        return len(prompt)
+    return _after_header(chat, i, text, len(prompt))
+
+
+def _first_prompt(chat: Chat) -> str:
+    """For a chat that the assistant begins; not every template can render a chat without messages."""
+    try:
+        return chat.prompt(0)
+    except RenderError:
+        return chat.probe(0)
+
+
+def _after_header(chat: Chat, i: int, text: str, start: int) -> int:
+    """Without a generation prompt an answer's visible header (`ASSISTANT:`) is the template's; white space is not."""
+    header = chat.probe(i)[start:]
+    if not header.strip():
+        return start
+    if not text.startswith(header, start):
+        raise RenderError(
+            f"the chat template knows no generation prompt, so it cannot be told where message {i + 1} begins; use a "
+            "template with {% generation %} markers"
+        )
+    # A space before the answer makes one token with its first word.
+    return start + len(header) - header.endswith(" ")
+
+
+def turn_stop(chat: Chat, i: int, text: str) -> int:
+    """Where message i, the end of turn included, ends in `text`, which goes on or ends with it."""
+    if i + 1 == len(chat.messages):
+        return len(text)
+    ended = chat.text(i + 1)
+    if not text.startswith(ended):
+        raise RenderError(
+            f"the chat template renders message {i + 1} otherwise once more follow (it rewrites history, as templates "
+            "with thinking do), so what is trained would not be what inference sees; "
+            "--turns each makes one document of each of the assistant's turns"
+        )
+    return len(ended)
+
+
+def trimmed(text: str, start: int, stop: int, content: object) -> Span:
+    """The turn without the white space that a template puts after its end-of-turn token. Where nothing visible follows
+    the content, white space is all that ends the turn, and stays."""
+    written = text[start:stop]
+    visible = written.rstrip()
+    last = _last_text(content).strip()
+    place = visible.rfind(last) if last else 0
+    tail = visible[place + len(last) :] if place >= 0 else visible
+    return (start, start + len(visible)) if tail else (start, stop)
+
+
+def _last_text(content: object) -> str:
+    """The content's last text."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Sequence) and content:
+        return _last_text(content[-1].get("text") if isinstance(content[-1], dict) else content[-1])
+    return ""
+
+
+def derived(chat: Chat, turns: Sequence[int], text: str) -> list[Span]:
+    """What the assistant wrote as the messages `turns`, in order, in the text of the first messages of a chat."""
+    spans = []
+    for i in turns:
+        start, stop = turn_start(chat, i, text), turn_stop(chat, i, text)
+        if stop < start:
+            raise RenderError(f"the chat template renders message {i + 1} as less than the prompt for it")
+        spans.append(trimmed(text, start, stop, chat.messages[i].get("content")))
+    return [span for span in spans if span[0] < span[1]]
+
+
+def within(chat: Chat, turns: Sequence[int], text: str, spans: Sequence[Span]) -> list[Span]:
+    """Those marked spans that belong to the messages `turns`."""
+    found: list[Span] = []
+    for i in turns:
+        start, stop = turn_start(chat, i, text), turn_stop(chat, i, text)
+        found += [span for span in spans if span[1] > start and span[0] < stop]
+    return found
