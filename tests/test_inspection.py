@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from packer import inspection, manifest
 from packer.cli import cli
+from packer.inspection.notation import escaped
 
 
 @pytest.mark.parametrize("labels", ["aligned", "shifted"])
@@ -29,4 +30,4 @@ def test_trained_tokens(tmp_path: Path, labels: str, boundaries: str, expected: 
 
 
 def test_control_characters_are_escaped() -> None:
-    assert inspection.escaped("a\n\x1b[31mé\u202e") == "a\\n\\x1b[31mé\\u202e"
+    assert escaped("a\n\x1b[31mé\u202e") == "a\\n\\x1b[31mé\\u202e"

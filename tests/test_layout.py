@@ -28,8 +28,9 @@ ROOMS = [
     "finish",
     "pipeline",
     "verify",
-    "report terminal page",
+    "report terminal",
     "inspection",
+    "page",
     "cli",
 ]
 PURE = {name for line in ROOMS[:5] for name in line.split()} - {"threads"}  # NumPy only, no files, no clock
