@@ -62,7 +62,8 @@ class ChatCounts:
     assistant; trained_tokens: before any is lost; untrained_documents: without one; control_documents: with a control
     token written in what they say; begin_with_bos, end_with_eos, double_bos: documents; straddling_tokens: tokens that
     begin on one side of a mask's boundary and end on the other; compared_pairs, retokenized_pairs: prompts that were
-    also tokenized apart from their completion, and those of them whose ids are others then."""
+    also tokenized apart from their completion, and those of them whose ids are others then; pairs: documents that were
+    joined from two texts, without a template."""
 
     documents: int = 0
     tokens: int = 0
@@ -76,6 +77,7 @@ class ChatCounts:
     straddling_tokens: int = 0
     compared_pairs: int = 0
     retokenized_pairs: int = 0
+    pairs: int = 0
 
     def __add__(self, other: ChatCounts) -> ChatCounts:
         return ChatCounts(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))

@@ -17,10 +17,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from packer import packing, tokenizer
+from packer import packing, rendering, tokenizer
+from packer.chat import ChatOptions
+from packer.conversation import ChatCounts
 from packer.corpus import Partition, PartitionReader, ReadOptions
 from packer.corpus.documents import Tally
-from packer.encoding import Encoded, encode
+from packer.encoding import ChatEnds, Encoded, encode
 from packer.errors import InputError
 from packer.interleave import Stream, generator
 from packer.manifest import Totals
@@ -62,6 +64,7 @@ class Job:
     block_tokens: int
     window: Windowing | None = None
     segment_multiple: int = 1
+    chat: ChatOptions | None = None  # None without a tokenizer
 
     @property
     def cut_later(self) -> bool:
@@ -82,7 +85,7 @@ class BlockReport:
 
 @dataclass(frozen=True)
 class PartitionReport:
-    """What became of a partition. records and tokens: by source slice."""
+    """What became of a partition. records and tokens: by source slice; chats: what its chats and pairs came to."""
 
     index: int
     records: list[int]
@@ -91,6 +94,7 @@ class PartitionReport:
     losses: Losses
     skipped: list[Skipped]
     blocks: list[BlockReport] = field(default_factory=list)
+    chats: ChatCounts = field(default_factory=ChatCounts)
 
 
 @dataclass(frozen=True)
@@ -106,12 +110,13 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
     final, folder = folder, folder.with_name(folder.name + "-unfinished")
     folder.mkdir()
     engine, ends, vocab_size = engine_of(job.tokenizer)
-    reader = PartitionReader(partition, job.read)
+    render, chat_ends = chats_of(job.tokenizer, job.chat)
+    reader = PartitionReader(partition, job.read, render)
     totals, losses = Totals(), Losses()
     blocks: list[BlockReport] = []
     counts = Counts(reader.tally)
     places = Places(partition, reader.tally)
-    encoded = counted(encode(reader, engine, ends), counts, places, vocab_size, progress)
+    encoded = counted(encode(reader, engine, ends, chat_ends), counts, places, vocab_size, progress)
     for index, block in enumerate(collect(encoded, job.block_tokens)):
         try:
             report, block_totals, block_losses = _stage_block(job, block, (partition.index, index), folder)
@@ -124,6 +129,8 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
         totals, losses = totals + block_totals, losses + block_losses
         if report.rows:
             blocks.append(report)
+    if render:
+        render.check(counts.chats)
     sync(folder)
     folder.rename(final)
     records = sum(reader.tally.records)
@@ -135,6 +142,7 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
         losses,
         reader.tally.skipped_reasons,
         blocks,
+        counts.chats,
     )
 
 
@@ -152,17 +160,31 @@ def engine_of(options: TokenizerOptions | None) -> tuple[tokenizer.Engine | None
     return tokenizer.HfEngine(loaded, special_in_text=options.special_in_text), ends, loaded.vocab_size
 
 
+def chats_of(
+    options: TokenizerOptions | None, chat: ChatOptions | None
+) -> tuple[rendering.Rendering | None, ChatEnds | None]:
+    """What chats and pairs need to become texts, and then ids with a mask; without a tokenizer they cannot."""
+    if options is None or chat is None:
+        return None, None
+    literal, eos = options.special_in_text == "literal", bool(options.eos or options.eos_token)
+    return rendering.prepare(
+        chat, tokenizer.load(options.source), literal=literal, add_bos=bool(options.bos), add_eos=eos
+    )
+
+
 class Counts:
-    """Empty documents, and the tokens of each slice, added up as batches pass."""
+    """Empty documents, what chats came to, and the tokens of each slice, added up as batches pass."""
 
     def __init__(self, tally: Tally) -> None:
         self.empty = 0
+        self.chats = ChatCounts()
         self.tokens: list[int] = []
         self._tally = tally
 
     def add(self, batch: Encoded) -> None:
         """The reader is ahead of the batch, so the slices of its records are known."""
         self.empty += batch.empty
+        self.chats += batch.chats
         firsts = offsets_of(np.array(self._tally.records, np.int64))[1:]
         bounds = [0, *np.searchsorted(batch.ordinals, firsts).tolist(), len(batch.ordinals)]
         sums = np.diff(batch.offsets[bounds]).tolist()

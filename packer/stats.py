@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 
 from packer import corpus, length_file, stage
+from packer.chat import ChatOptions
+from packer.conversation import ChatCounts
 from packer.corpus import Partition, PartitionReader, ReadOptions, TextBatch, TokenBatch
 from packer.corpus.documents import KEPT_REASONS
 from packer.encoding import encode
@@ -26,6 +28,7 @@ from packer.lengths import Histogram
 from packer.plan import Int32Array
 from packer.pricing import Corpus, Price, Terms, prices
 from packer.recommending import Recommendation, recommend
+from packer.rendering import describe
 from packer.schema import Skipped
 from packer.stage import Counts, Places, Progress, TokenizerOptions
 from packer.windowing import Coverage, Windowing, coverage
@@ -78,7 +81,8 @@ class WindowPrice:
 @dataclass(frozen=True)
 class Source:
     """Where the lengths come from. special_documents: texts in which a control token is written out; None where there
-    was no text. added: what the tokenizer puts around a document; left_out: files of folders that were not read."""
+    was no text. added: what the tokenizer puts around a document; left_out: files of folders that were not read; chats:
+    what chats and pairs came to, and chat how they were rendered and masked, None where there were none."""
 
     inputs: list[str]
     tokenizer: str | None = None
@@ -87,6 +91,8 @@ class Source:
     special_documents: int | None = None
     skipped_records: list[Skipped] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    chats: ChatCounts | None = None
+    chat: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -126,10 +132,11 @@ def stats(
     progress: Progress | None = None,
     *,
     windows: tuple[int, Windowing] | None = None,
+    chat: ChatOptions | None = None,
 ) -> Stats:
     """Reads and tokenizes INPUT once. Raises a PackerError; an INPUT without a document is one."""
     with _Spill() as spill:
-        return _priced(_measure(inputs, read, tokenizer, spill, progress), max_lengths, terms, windows)
+        return _priced(_measure(inputs, read, tokenizer, chat, spill, progress), max_lengths, terms, windows)
 
 
 def stats_of_lengths(
@@ -227,6 +234,7 @@ def _measure(
     inputs: Sequence[str],
     read: ReadOptions,
     tokenizer: TokenizerOptions | None,
+    chat: ChatOptions | None,
     spill: _Spill,
     progress: Progress | None,
 ) -> _Measured:
@@ -237,13 +245,15 @@ def _measure(
         source = replace(source, tokenizer=loaded.source, fingerprint=loaded.fingerprint, added=ends.summary)
         watch = _Watch(loaded.control_pattern())
     found = corpus.find_sources(inputs, read)
+    chats = ChatCounts()
     skipped = empty = records = 0
     reasons: list[Skipped] = []
     left = read.limit
     for partition in corpus.partition(found.sources, read):
         if left == 0:
             break
-        reader, counts = _lengths_of(partition, replace(read, limit=left), tokenizer, spill, watch, progress)
+        reader, counts = _lengths_of(partition, replace(read, limit=left), tokenizer, chat, spill, watch, progress)
+        chats += counts.chats
         records += sum(reader.tally.records)
         left = None if left is None else left - sum(reader.tally.records)
         skipped, empty = skipped + reader.tally.skipped, empty + counts.empty
@@ -261,6 +271,8 @@ def _measure(
         added=source.added if watch.texts else None,  # ready-made ids are left as they are
         skipped_records=reasons[:KEPT_REASONS],
         left_out=found.left_out,
+        chats=chats if chats.documents else None,
+        chat=describe(chat, chats) if chat and chats.documents else None,
     )
     return _Measured(lengths, source, skipped, empty)
 
@@ -269,17 +281,21 @@ def _lengths_of(
     partition: Partition,
     read: ReadOptions,
     tokenizer: TokenizerOptions | None,
+    chat: ChatOptions | None,
     spill: _Spill,
     watch: _Watch,
     progress: Progress | None,
 ) -> tuple[PartitionReader, Counts]:
     """Adds the lengths of a partition's documents to the spill."""
     engine, ends, vocab_size = stage.engine_of(tokenizer)
-    reader = PartitionReader(partition, read)
+    render, chat_ends = stage.chats_of(tokenizer, chat)
+    reader = PartitionReader(partition, read, render)
     counts, places = Counts(reader.tally), Places(partition, reader.tally)
-    encoded = encode(watch.over(reader), engine, ends)
+    encoded = encode(watch.over(reader), engine, ends, chat_ends)
     for batch in stage.counted(encoded, counts, places, vocab_size, progress):
         spill.add(np.diff(batch.offsets).astype(np.int32))
+    if render:
+        render.check(counts.chats)
     return reader, counts
 
 
@@ -296,5 +312,8 @@ class _Watch:
             if isinstance(batch, TextBatch):
                 self.texts += len(batch.texts)
                 if self.pattern:
-                    self.documents += sum(self.pattern.search(text) is not None for text in batch.texts)
+                    self.documents += sum(
+                        batch.chats[place].control if place in batch.chats else self.pattern.search(text) is not None
+                        for place, text in enumerate(batch.texts)
+                    )
             yield batch
