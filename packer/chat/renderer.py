@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -24,8 +27,10 @@ class Renderer:
     tokenizer's own with the first chat: prompts and completions that are texts need none.
     """
 
-    def __init__(self, options: ChatOptions) -> None:
+    def __init__(self, options: ChatOptions, control: re.Pattern[str] | None = None) -> None:
+        """control: finds the tokenizer's control tokens in a text, for Rendered.control."""
         self.options = options
+        self._control = control
         self._compiled: dict[str, Template] = {}
         self._fruitless: int | None = 0  # chats in a row, from the first, in which markers marked nothing
         if options.template is not None:
@@ -35,9 +40,16 @@ class Renderer:
         if isinstance(record, Conversation):
             return self._conversation(record)
         if self.options.template is None:
-            return [_joined(record, self.options)]
-        messages = [{"role": "user", "content": record.prompt}, {"role": "assistant", "content": record.completion}]
+            return [self._joined(record)]
+        asked = record.prompt if record.message is None else record.message
+        messages = [{"role": "user", "content": asked}, {"role": "assistant", "content": record.completion}]
         return self._conversation(Conversation(messages, (None, None), completion_from=1))
+
+    def _joined(self, pair: Pair) -> Rendered:
+        text, start = pair.prompt + pair.completion, len(pair.prompt)
+        trained = None if self.options.loss == "all" else ((start, len(text)),) if pair.completion else ()
+        control = self._control is not None and self._control.search(text) is not None
+        return Rendered(text, trained, ends=True, turns=1, control=control, prompt=start)
 
     def facts(self) -> dict[str, Any]:
         """For the manifest: the template's name and sha256, the variables given to it, and the date if it asks for
@@ -61,6 +73,11 @@ class Renderer:
     def _templates(self) -> TemplateSet:
         return load_templates(self.options)
 
+    @cached_property
+    def _given(self) -> dict[str, Any]:
+        """What every chat's template is given."""
+        return {**self._templates.special_tokens, **dict(self.options.template_args), "documents": None}
+
     def _template(self, *, tools: bool) -> Template:
         name = self._templates.name_for(tools=tools)
         if name not in self._compiled:
@@ -75,24 +92,28 @@ class Renderer:
         wanted = self._wanted(record, messages, turns)
         variables = self._variables(record)
         template = self._template(tools=record.tools is not None)
-        chat = Chat(template, messages, variables)
         try:
-            return self._rendered(chat, turns, wanted)
+            documents = self._rendered(Chat(template, messages, variables), turns, wanted)
         except RenderError:
             filled = [{"content": "", **m} if m.get("tool_calls") else m for m in messages]
             if filled == messages:
                 raise
             # transformers leaves a null content out, which older templates cannot bear beside tool calls.
-            return self._rendered(Chat(template, filled, variables), turns, wanted)
+            documents = self._rendered(Chat(template, filled, variables), turns, wanted)
+        if self._control is not None and any(map(self._control.search, _texts([messages, record.tools]))):
+            return [replace(document, control=True) for document in documents]
+        return documents
 
     def _variables(self, record: Conversation) -> dict[str, Any]:
-        reserved = sorted(RESERVED & record.template_args.keys())
-        if reserved:
-            raise RenderError(f"its template arguments name {reserved[0]}, which the chat itself says")
+        given = {**self._given, "tools": record.tools}
         if record.tools is not None and not all(isinstance(tool, dict) for tool in record.tools):
             raise RenderError("tools is not a list of objects, each a JSON schema")
-        given = {**self._templates.special_tokens, **dict(self.options.template_args), **record.template_args}
-        return {**given, "tools": record.tools, "documents": None}
+        if record.template_args:
+            reserved = sorted(RESERVED & record.template_args.keys())
+            if reserved:
+                raise RenderError(f"its template arguments name {reserved[0]}, which the chat itself says")
+            given.update(record.template_args)
+        return given
 
     def _wanted(self, record: Conversation, messages: list[dict[str, Any]], turns: list[int]) -> list[int] | None:
         """The turns to train on; None where all is trained."""
@@ -108,6 +129,8 @@ class Renderer:
                 )
             begin = record.completion_from
         chosen = turns[-1:] if loss == "last" else [i for i in turns if i >= begin]
+        if not any(flag is not None for flag in record.train):
+            return chosen
         flags = dict(enumerate(record.train))
         for i, flag in flags.items():
             if flag and messages[i].get("role") != "assistant":
@@ -126,7 +149,7 @@ class Renderer:
 
     def _one(self, chat: Chat, count: int, turns: list[int], wanted: list[int], *, every: bool) -> Rendered:
         """The first `count` messages as one text, the turns `wanted` trained; every: that is all there are."""
-        part = Chat(chat.template, chat.messages[:count], chat._variables)
+        part = chat.beginning(count)
         if not chat.template.marked:
             text = part.text(count)
             return Rendered(text, tuple(derived(part, wanted, text)), ends=False, turns=len(turns))
@@ -159,12 +182,13 @@ def _as_rendered(message: dict[str, Any]) -> dict[str, Any]:
     return plain if reasoning is None else {"thinking": reasoning, **plain, "reasoning_content": reasoning}
 
 
-def _joined(pair: Pair, options: ChatOptions) -> Rendered:
-    text = pair.prompt + pair.completion
-    if options.loss == "all":
-        return Rendered(text, None, ends=True, turns=1)
-    trained = ((len(pair.prompt), len(text)),) if pair.completion else ()
-    return Rendered(text, trained, ends=True, turns=1)
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in what a record says, names of fields left out."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts(part)
 
 
 def _merged(spans: list[Span]) -> tuple[Span, ...]:

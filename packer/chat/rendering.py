@@ -31,11 +31,12 @@ class Template:
         self.name = name
         self._failures = (TemplateError, TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError)
         try:
-            self._environment = compiler(source).environment
+            # A copy: transformers keeps its own, and this process may use that for itself.
+            self._environment = compiler(source).environment.overlay()
+            self._environment.getattr = _remembering(self._environment.getattr)
             tree = self._environment.parse(source)
-            # Not into the environment: transformers keeps it, and this process may use it for itself.
-            clock = {"strftime_now": date.strftime}
-            self._compiled = self._environment.from_string(source, globals=clock)
+            self._compiled = self._environment.from_string(source)
+            self._compiled.globals = {**self._environment.globals, "strftime_now": date.strftime}
         except TemplateError as error:
             line = getattr(error, "lineno", None)
             place = f", line {line}" if line else ""
@@ -73,6 +74,32 @@ def _compiler() -> Any:
             "pip install 'packer[chat]'"
         ) from error
     return _compile_jinja_template
+
+
+def _remembering(ask: Any) -> Any:
+    """The sandbox's look-up of an attribute, `ask`, without asking again what it answers alike for all values of a
+    type: that a dict has no such attribute, so its item is meant, and that a method of str, a loop's counter or what a
+    template keeps in a namespace may be seen. Asking is a third of a rendering's time."""
+    from jinja2.runtime import LoopContext
+    from jinja2.utils import Namespace
+
+    seen: set[tuple[type, str]] = set()
+
+    def look_up(value: Any, name: str) -> Any:
+        kind = type(value)
+        if kind is dict:
+            if name in value and not hasattr(dict, name):
+                return value[name]
+        elif (kind, name) in seen:
+            found = getattr(value, name, None)
+            if found is not None and (kind is str or not callable(found)):
+                return found
+        answer = ask(value, name)
+        if (kind is str or issubclass(kind, LoopContext | Namespace)) and answer == getattr(value, name, None):
+            seen.add((kind, name))
+        return answer
+
+    return look_up
 
 
 def _reason(name: str, error: Exception) -> str:

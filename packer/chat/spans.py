@@ -33,6 +33,9 @@ class Chat:
     def _with(self, messages: list[dict[str, Any]], prompt: bool) -> dict[str, Any]:
         return {**self._variables, "messages": messages, "add_generation_prompt": prompt}
 
+    def beginning(self, count: int) -> Chat:
+        return Chat(self.template, self.messages[:count], self._variables)
+
     def text(self, count: int) -> str:
         """The first `count` messages, rendered."""
         return self.template.render(self._with(self.messages[:count], False))
