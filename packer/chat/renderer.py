@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from packer.chat.rendering import Span, Template
+from packer.chat.rendering import Span, Template, ChatTemplateError
 from packer.chat.spans import Chat, derived, within
 from packer.chat.templates import RESERVED, ChatOptions, TemplateSet, load_templates
 from packer.conversation import Conversation, Pair, Rendered, RenderError
@@ -56,14 +57,14 @@ class Renderer:
         one; the same for the tokenizer's template for chats with tools, where it has one."""
         found = self._facts_of(self._template(tools=False))
         with_tools = self._template(tools=True)
-        if with_tools.name != found["template"]:
+        if with_tools.name != self._template(tools=False).name:
             found["with_tools"] = self._facts_of(with_tools)
         return found | {"template_args": dict(self.options.template_args)}
 
     def _facts_of(self, template: Template) -> dict[str, Any]:
         digest = hashlib.sha256(self._templates.by_name[template.name].encode()).hexdigest()
         date = self.options.date.strftime("%Y-%m-%d") if template.dated else None
-        return {"template": template.name, "sha256": digest, "date": date}
+        return {"template": Path(template.name).name, "sha256": digest, "date": date}
 
     def fruitless(self) -> str | None:
         """Why every chat so far came without anything to train on, if that is the template's fault."""
@@ -94,7 +95,7 @@ class Renderer:
         template = self._template(tools=record.tools is not None)
         try:
             documents = self._rendered(Chat(template, messages, variables), turns, wanted)
-        except RenderError:
+        except ChatTemplateError:
             filled = [{"content": "", **m} if m.get("tool_calls") else m for m in messages]
             if filled == messages:
                 raise
@@ -145,7 +146,7 @@ class Renderer:
             return [Rendered(chat.text(len(chat.messages)), None, ends=False, turns=len(turns))]
         if self.options.turns == "each" and wanted:
             return [self._one(chat, i + 1, turns[: turns.index(i) + 1], [i], every=False) for i in wanted]
-        return [self._one(chat, len(chat.messages), turns, wanted, every=wanted == turns)]
+        return [self._one(chat, len(chat.messages), turns, wanted, every=bool(turns) and wanted == turns)]
 
     def _one(self, chat: Chat, count: int, turns: list[int], wanted: list[int], *, every: bool) -> Rendered:
         """The first `count` messages as one text, the turns `wanted` trained; every: that is all there are."""

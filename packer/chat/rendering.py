@@ -17,8 +17,12 @@ from packer.errors import PackerError, UsageError
 Span = tuple[int, int]
 
 
+class ChatTemplateError(RenderError):
+    """The template itself failed on a chat."""
+
+
 class Template:
-    """A template's text, compiled. Syntax errors are a UsageError, errors while rendering a RenderError.
+    """A template's text, compiled. Syntax errors are a UsageError, errors while rendering a ChatTemplateError.
 
     marked: whether `{% generation %}` marks what the assistant wrote; prompts: whether the template knows
     `add_generation_prompt`; dated: whether it asks for the date.
@@ -50,7 +54,7 @@ class Template:
         try:
             return str(self._compiled.render(variables))
         except self._failures as error:
-            raise RenderError(_reason(self.name, error)) from error
+            raise ChatTemplateError(_reason(self.name, error)) from error
 
     def render_marked(self, variables: Mapping[str, Any]) -> tuple[str, list[Span]]:
         """The text, and the spans of characters that `{% generation %}` marks, in order."""
@@ -61,7 +65,7 @@ class Template:
                 for block in self._compiled.generate(variables):
                     blocks.append(block)  # one by one: the tracker looks at what is there so far
         except self._failures as error:
-            raise RenderError(_reason(self.name, error)) from error
+            raise ChatTemplateError(_reason(self.name, error)) from error
         return "".join(blocks), spans
 
 

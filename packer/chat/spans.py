@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from packer.chat.rendering import Span, Template
+from packer.chat.rendering import Span, Template, ChatTemplateError
 from packer.conversation import RenderError
 
 PROBE = "\ue000probe\ue001"  # private-use characters, which no template trims
@@ -71,7 +71,7 @@ def _first_prompt(chat: Chat) -> str:
     """For a chat that the assistant begins; not every template can render a chat without messages."""
     try:
         return chat.prompt(0)
-    except RenderError:
+    except ChatTemplateError:
         return chat.probe(0)
 
 
