@@ -1,6 +1,6 @@
 """What a record with a loss mask to build says, before any template: a chat, or a prompt with its completion.
 
-    Conversation | Pair ──(Render)──▶ Rendered, one or more ──(tokenized)──▶ ChatCounts, and documents with a mask
+Conversation | Pair ──(Render)──▶ Rendered, one or more ──(tokenized)──▶ ChatCounts, and documents with a mask
 """
 
 from __future__ import annotations

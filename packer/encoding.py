@@ -43,8 +43,9 @@ class Encoded:
 
 @dataclass(frozen=True)
 class ChatEnds:
-    """What rendered texts need. aligner: gives what turns characters to tokens; bos, eos: the tokenizer's, to find them at a text's ends;
-    add_bos, add_eos: whether they are put around texts too that have their own ends, as was asked for by name."""
+    """What rendered texts need. aligner: gives what turns characters to tokens; bos, eos: the tokenizer's, to find them
+    at a text's ends; add_bos, add_eos: whether they are put around texts too that have their own ends, as was asked for
+    by name."""
 
     aligner: Callable[[], Aligner]
     bos: int | None = None
@@ -60,9 +61,7 @@ def encode(
     return ordered_ahead(lambda batch: _encode(batch, engine, ends, chats), batches, threads=THREADS, ahead=THREADS + 1)
 
 
-def _encode(
-    batch: TextBatch | TokenBatch, engine: Engine | None, ends: Ends | None, chats: ChatEnds | None
-) -> Encoded:
+def _encode(batch: TextBatch | TokenBatch, engine: Engine | None, ends: Ends | None, chats: ChatEnds | None) -> Encoded:
     mask, masked, counts = None, np.zeros(len(batch.ordinals), np.bool_), ChatCounts()
     if isinstance(batch, TokenBatch):
         ids, offsets, mask, masked = batch.ids, batch.offsets, batch.mask, batch.masked

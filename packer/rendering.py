@@ -27,7 +27,7 @@ THOUGHT = "</think>"  # what stands before it is reasoning, which templates leav
 
 
 class _Aligners:
-    """An aligner for each tokenizer, made when the first text needs it and kept: it has to read the whole vocabulary."""
+    """An aligner for each tokenizer, made when the first text needs it, and kept: it reads the whole vocabulary."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -61,7 +61,7 @@ def prepare(
 
 
 def describe(options: ChatOptions, counts: ChatCounts) -> dict[str, Any]:
-    """For the manifest: the options as given, and the template by its sha256, None where nothing was rendered by one."""
+    """For the manifest: the options as given, and the template with its sha256, None where none was needed."""
     stated = {name: value for name, value in asdict(options).items() if name != "tokenizer"}
     facts = Renderer(options).facts() if counts.documents > counts.pairs else None
     return {**stated, "template_args": dict(options.template_args), "rendered_by": facts}
@@ -144,7 +144,7 @@ def _check_whole(messages: list[dict[str, Any]], last: Rendered, *, each: bool) 
 
 
 def _left_out(number: int, message: dict[str, Any], what: str) -> str:
-    return f"message {number} ({message['role']}): the chat template leaves {what} out; use one that knows such messages"
+    return f"message {number} ({message['role']}): the chat template leaves {what} out; use one that has a place for it"
 
 
 def _has(text: str, content: str) -> bool:

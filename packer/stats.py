@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from packer import corpus, length_file, stage
+from packer import chat_summary, corpus, length_file, stage
 from packer.chat import ChatOptions
 from packer.conversation import ChatCounts
 from packer.corpus import Partition, PartitionReader, ReadOptions, TextBatch, TokenBatch
@@ -268,13 +268,21 @@ def _measure(
         source,
         inputs=[str(one.path) for one in found.sources],
         special_documents=watch.documents if watch.texts else None,
-        added=source.added if watch.texts else None,  # ready-made ids are left as they are
+        added=_added(source.added, records - skipped - empty, chats, tokenizer) if watch.texts else None,
         skipped_records=reasons[:KEPT_REASONS],
         left_out=found.left_out,
         chats=chats if chats.documents else None,
         chat=describe(chat, chats) if chat and chats.documents else None,
     )
     return _Measured(lengths, source, skipped, empty)
+
+
+def _added(summary: str | None, documents: int, chats: ChatCounts, tokenizer: TokenizerOptions | None) -> str | None:
+    """What is put around texts; ready-made ids are left as they are."""
+    if summary is None or tokenizer is None:
+        return None
+    asked = bool(tokenizer.bos or tokenizer.eos or tokenizer.eos_token)
+    return chat_summary.added(summary, documents, chats, asked=asked)
 
 
 def _lengths_of(

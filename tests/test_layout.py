@@ -20,7 +20,7 @@ ROOMS = [
     "recommending",
     "corpus tokenizer staging chat alignment",
     "encoding shards cutting",
-    "manifest",
+    "manifest rendering chat_summary",
     "reader",
     "torch",
     "stage commit executors length_file",

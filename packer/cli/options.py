@@ -200,7 +200,7 @@ chat_options = _together(
     click.option(
         "--loss",
         type=click.Choice(["all", "completion", "assistant", "last"]),
-        help="What is trained of chats: what the assistant wrote, its last turn only, ... Default: assistant for chats, "
+        help="What is trained of chats: what the assistant wrote, its last turn, ... Default: assistant for chats, "
         "completion for prompts with one.",
     ),
     click.option(

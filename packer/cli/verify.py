@@ -13,9 +13,7 @@ from packer.cli.options import run_options
 @click.argument("out", type=click.Path(path_type=Path))
 @click.argument("inputs", metavar="[INPUT...]", nargs=-1)
 @click.option("--tokenizer", metavar="T", help="Default: the one named in the manifest.")
-@click.option(
-    "--chat-template", "template", metavar="FILE|NAME", help="Default: the one named in the manifest, of the same content."
-)
+@click.option("--chat-template", "template", metavar="FILE|NAME", help="Default: the one named in the manifest.")
 @run_options
 def verify(out: Path, inputs: tuple[str, ...], tokenizer: str | None, template: str | None, quiet: bool) -> None:
     """Check every rule of the format on the data set OUT; with INPUT also every token, tokenized again."""

@@ -46,7 +46,7 @@ ALPACA_WITH_INPUT = (
     "response that appropriately completes the request.\n\n"
     "### Instruction:\n{instruction}\n\n### Input:\n{input}\n\n### Response:\n"
 )
-KIND_NAMES = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "an array", dict: "an object"}
+KIND_NAMES = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "an array"}
 
 
 class ChatError(ValueError):
@@ -74,7 +74,9 @@ def conversation_of(record: Any, schema: Schema) -> Conversation | Pair:
     return _pair(record, schema)
 
 
-def _chat(messages: list[Any], record: Mapping[str, Any], name: str, completion_from: int | None = None) -> Conversation:
+def _chat(
+    messages: list[Any], record: Mapping[str, Any], name: str, completion_from: int | None = None
+) -> Conversation:
     if not messages:
         raise ChatError(f"{name} holds no message")
     said, train = [], []
@@ -110,22 +112,27 @@ def _message(message: object) -> dict[str, Any]:
     if not isinstance(role, str) or role not in ROLES:
         raise ChatError(f"role {shorten([repr(role)])} is not known (known are {KNOWN})")
     said["role"] = ROLES[role]
-    if isinstance(said.get("tool_calls"), str):
-        said["tool_calls"] = _parsed(said["tool_calls"] or "[]", "tool_calls")
-    if "function_call" in said:
-        said["tool_calls"] = [*said.get("tool_calls", []), {"type": "function", "function": said.pop("function_call")}]
     if "content" in said:
         said["content"] = _text(said["content"])
-    elif not said.get("tool_calls"):
-        raise ChatError("content is null" if "content" in message or "value" in message else "has no content")
     if role in CALLS:
         said["tool_calls"] = _calls(said.pop("content", ""))
-    if "tool_calls" in said:
-        _check_calls(said["tool_calls"])
+    _settle_calls(said)
+    if "content" not in said and not said.get("tool_calls"):
+        raise ChatError("content is null" if "content" in message or "value" in message else "has no content")
     for name in MEDIA_FIELDS:
         if said.get(name):
             raise ChatError(f"{name} is not text")
     return said
+
+
+def _settle_calls(said: dict[str, Any]) -> None:
+    """Tool calls as a list of objects, in the place where templates look for them."""
+    if isinstance(said.get("tool_calls"), str):
+        said["tool_calls"] = _parsed(said["tool_calls"] or "[]", "tool_calls")
+    if "function_call" in said:
+        said["tool_calls"] = [*said.get("tool_calls", []), {"type": "function", "function": said.pop("function_call")}]
+    if "tool_calls" in said:
+        _check_calls(said["tool_calls"])
 
 
 def _text(content: object) -> str:
@@ -258,4 +265,4 @@ def _parsed(value: object, name: str) -> object:
 
 
 def _kind(value: object) -> str:
-    return "null" if value is None else KIND_NAMES.get(type(value), f"a {type(value).__name__}")
+    return "null" if value is None else KIND_NAMES.get(type(value), "an object")

@@ -34,7 +34,9 @@ NAMED_BY = {  # the option that names a field, and the kinds of records that it 
     "prompt_field": ("prompt_completion", "alpaca"),
     "completion_field": ("prompt_completion", "alpaca"),
 }
-NAME_A_FIELD = "name the text's field with --text-field, or a chat's with --messages-field, --prompt-field"
+NAME_A_FIELD = (
+    "name the text's field with --text-field (--messages-field, --prompt-field, --completion-field for chats)"
+)
 PLAIN_TEXT = Schema("text", "")  # a free-text file
 DEFAULT = Schema("text", "text")
 CHAT = Schema("messages", "")  # each record is itself the list of messages
@@ -130,7 +132,9 @@ def of_columns(names: Sequence[str], path: str, options: ReadOptions) -> Schema:
     """The schema of a table with these columns. Raises InputError where the columns do not serve."""
     schema = of_keys(names, path, options)
     if schema is None:
-        raise InputError(f"{path}: no known column; it has {shorten(names)}; {NAME_A_FIELD.replace('field', 'column', 1)}")
+        raise InputError(
+            f"{path}: no known column; it has {shorten(names)}; {NAME_A_FIELD.replace("'s field", "'s column")}"
+        )
     for field in schema.fields:
         if names.count(field) != 1:
             number = "no" if field not in names else "more than one"
@@ -157,9 +161,7 @@ def of_records(records: Iterable[tuple[str, object]], path: str, options: ReadOp
         unknown = unknown or (where, list(record))
     if unknown:
         where, keys = unknown
-        raise InputError(
-            f"no known field in {path}, {where}: it has the keys {shorten(keys)}; {NAME_A_FIELD}"
-        )
+        raise InputError(f"no known field in {path}, {where}: it has the keys {shorten(keys)}; {NAME_A_FIELD}")
     return DEFAULT
 
 

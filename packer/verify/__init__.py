@@ -33,7 +33,9 @@ class Verdict:
     tokens_compared: int | None
 
 
-def verify(out: Path, inputs: Sequence[str] = (), *, tokenizer: str | None = None, template: str | None = None) -> Verdict:
+def verify(
+    out: Path, inputs: Sequence[str] = (), *, tokenizer: str | None = None, template: str | None = None
+) -> Verdict:
     """Checks the data set at `out`; with `inputs` also every token. tokenizer, template: where they lie elsewhere than
     the manifest says. Raises DatasetError at the first broken rule."""
     manifest = manifests.load(out)
