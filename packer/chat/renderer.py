@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from packer.chat.rendering import Span, Template, ChatTemplateError
+from packer.chat.rendering import ChatTemplateError, Span, Template
 from packer.chat.spans import Chat, derived, within
 from packer.chat.templates import RESERVED, ChatOptions, TemplateSet, load_templates
 from packer.conversation import Conversation, Pair, Rendered, RenderError

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from packer.chat.rendering import Span, Template, ChatTemplateError
+from packer.chat.rendering import ChatTemplateError, Span, Template
 from packer.conversation import RenderError
 
 PROBE = "\ue000probe\ue001"  # private-use characters, which no template trims
