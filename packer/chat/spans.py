@@ -109,7 +109,7 @@ def trimmed(text: str, start: int, stop: int, content: object) -> Span:
     written = text[start:stop]
     visible = written.rstrip()
     last = _last_text(content).strip()
-    place = visible.rfind(last) if last else 0
+    place = visible.find(last)  # the first: a tail that is too long still ends where it ends
     tail = visible[place + len(last) :] if place >= 0 else visible
     return (start, start + len(visible)) if tail else (start, stop)
 
