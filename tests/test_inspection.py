@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packer import inspection, manifest
 from packer.cli import cli
 from packer.errors import UsageError
 
+SAMPLE_DATA = Path(__file__).parents[1] / "sample_data"
 Record = dict[str, list[int]]
 
 
@@ -59,6 +62,7 @@ def records(draw: st.DrawFn) -> list[Record]:
 @pytest.mark.parametrize("columns", ["full", "compact"])
 @pytest.mark.parametrize("boundaries", ["document", "row"])
 @given(data=st.data())
+@settings(max_examples=12)
 def test_trained_is_what_the_masks_say(
     tmp_path_factory: pytest.TempPathFactory, labels: str, columns: str, boundaries: str, data: Any
 ) -> None:
@@ -103,6 +107,35 @@ def test_positions(tmp_path: Path, positions: str, columns: str) -> None:
         "document": {(0, 0): (0, 0), (0, 5): (0, 5), (1, 0): (2, 0)},
     }
     assert found == expected[positions]
+
+
+def test_a_turn_of_a_chat_that_became_several_documents(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"input_ids": [1, 2]}\n{"input_ids": [8, 9]}\n')
+    facts = pack(tmp_path / "in.jsonl", tmp_path / "out", "--max-length", "4")
+    facts = replace(facts, options=replace(facts.options, chat={"turns": "each"}))
+    row = next(inspection.read_rows(tmp_path / "out", facts, [0]))
+    assert [segment.source for segment in row.segments] == [f"{tmp_path}/in.jsonl, turn {i}" for i in range(2)]
+
+
+@pytest.mark.parametrize("options", [[], ["--labels", "shifted", "--columns", "compact"]], ids=["aligned", "shifted"])
+def test_of_a_chat_what_the_assistant_wrote_is_shown_as_trained(tmp_path: Path, options: list[str]) -> None:
+    source, tokenizer = SAMPLE_DATA / "chats.jsonl", SAMPLE_DATA / "tokenizer"
+    facts = pack(source, tmp_path / "out", "--tokenizer", str(tokenizer), "--max-length", "4096", *options)
+    vocabulary = inspection.vocabulary(facts, None)
+    chats = [json.loads(line)["messages"] for line in source.read_text(encoding="utf-8").splitlines()]
+    seen = set()
+    for row in inspection.read_rows(tmp_path / "out", facts, range(facts.totals.rows)):
+        for segment in row.segments:
+            seen.add(segment.document)
+            units = inspection.units(vocabulary, segment.ids, segment.trained)
+            stretches = groupby(units, key=lambda unit: unit.trained)
+            trained = ["".join(unit.text for unit in same) for flag, same in stretches if flag]
+            turns = [turn["content"] for turn in chats[segment.document] if turn["role"] == "assistant"]
+            assert trained == [f"{content}<|im_end|>" for content in turns]
+            assert [unit.text for unit in units if unit.trained and unit.kind == "control"] == ["<|im_end|>"] * len(
+                turns
+            )
+    assert seen == set(range(len(chats)))
 
 
 def test_rows_that_are_asked_for(tmp_path: Path) -> None:

@@ -150,7 +150,9 @@ def _position(group: Group, segment: int, offset: int) -> int:
 
 
 def _source(manifest: Manifest, document: int) -> str:
-    """The input file of a document, and the record's place among that file's records, from 0."""
+    """The input file of a document, and the record's place among that file's records, from 0. A chat of several turns
+    may be several documents (`--turns each`): then it is the document's place."""
     firsts = [file.first_doc for file in manifest.inputs]
     file = manifest.inputs[int(np.searchsorted(firsts, document, side="right")) - 1]
-    return f"{file.path}, record {document - file.first_doc}"
+    what = "turn" if (manifest.options.chat or {}).get("turns") == "each" else "record"
+    return f"{file.path}, {what} {document - file.first_doc}"

@@ -68,7 +68,10 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "labels", layout.labels
     yield "attention by", layout.boundaries
     yield "positions by", layout.positions
-    yield "tokenizer", escaped(manifest.tokenizer.source) if manifest.tokenizer else "not named: ready-made ids"
+    template = ((manifest.options.chat or {}).get("rendered_by") or {}).get("template")
+    if template:
+        yield "template", escaped(str(template))
+    yield "tokenizer", escaped(manifest.tokenizer.source) if manifest.tokenizer else "none: ready-made ids"
 
 
 def _share(part: int, whole: int) -> str:
