@@ -28,8 +28,10 @@ def lines(chats: ChatCounts, described: Mapping[str, Any] | None) -> Iterator[tu
     described = described or {}
     noun = "pair" if chats.pairs == chats.documents else "chat"
     turns = f"{chats.turns:,} turn{_s(chats.turns)} of the assistant ({chats.turns / chats.documents:,.1f} each)"
-    what = _counted(chats.documents, noun) if noun == "pair" else f"{chats.documents:,} with {turns}"
-    yield f"{noun}s", "; ".join([what, *_template(described)]) if noun == "chat" else what
+    what = f"{chats.documents:,}"
+    if noun == "chat":
+        what = "; ".join([f"{what} with {turns}", *_template(described)])
+    yield f"{noun}s", what
     trained = f"{chats.trained_tokens:,} of {chats.tokens:,} tokens ({chats.trained_tokens / max(chats.tokens, 1):.1%})"
     none = chats.untrained_documents
     left = f"; {_counted(none, noun)} {'has' if none == 1 else 'have'} none" if none else ""

@@ -115,7 +115,7 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
     totals, losses = Totals(), Losses()
     blocks: list[BlockReport] = []
     counts = Counts(reader.tally)
-    places = Places(partition, reader.tally)
+    places = Places(partition, reader.tally, several=bool(job.chat and job.chat.turns == "each"))
     encoded = counted(encode(reader, engine, ends, chat_ends), counts, places, vocab_size, progress)
     for index, block in enumerate(collect(encoded, job.block_tokens)):
         try:
@@ -193,10 +193,12 @@ class Counts:
 
 @dataclass(frozen=True)
 class Places:
-    """Where in the partition's files its records are, for errors."""
+    """Where in the partition's files its records are, for errors. several: a record may be several documents, which are
+    what is counted."""
 
     partition: Partition
     tally: Tally
+    several: bool = False
 
     def of(self, ordinal: int) -> str:
         """The file, and the record's number in it, from 1 (in a slice that begins later: counted from there)."""
@@ -204,7 +206,8 @@ class Places:
         index = int(np.searchsorted(firsts, ordinal, side="right")) - 1
         piece = self.partition.slices[index]
         after = f" after byte {piece.start}" if piece.start and piece.source.format in ("jsonl", "text") else ""
-        return f"{piece.source.path}, record {ordinal - int(firsts[index]) + 1}{after}"
+        noun = "document" if self.several else "record"
+        return f"{piece.source.path}, {noun} {ordinal - int(firsts[index]) + 1}{after}"
 
 
 def counted(

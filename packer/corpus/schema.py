@@ -132,9 +132,8 @@ def of_columns(names: Sequence[str], path: str, options: ReadOptions) -> Schema:
     """The schema of a table with these columns. Raises InputError where the columns do not serve."""
     schema = of_keys(names, path, options)
     if schema is None:
-        raise InputError(
-            f"{path}: no known column; it has {shorten(names)}; {NAME_A_FIELD.replace("'s field", "'s column")}"
-        )
+        advice = NAME_A_FIELD.replace("'s field", "'s column")
+        raise InputError(f"{path}: no known column; it has {shorten(names)}; {advice}")
     for field in schema.fields:
         if names.count(field) != 1:
             number = "no" if field not in names else "more than one"
