@@ -83,27 +83,16 @@ class Rendering:
     stay text, which the template's own would then do too. Raises RenderError, and UsageError for the whole run."""
 
     def __init__(self, options: ChatOptions, control: re.Pattern[str] | None, *, literal: bool = False) -> None:
-        self.renderer = Renderer(options)
-        self._options, self._control, self._literal = options, control, literal
+        self.renderer = Renderer(options, control)
+        self._options, self._literal = options, literal
 
     def __call__(self, record: Conversation | Pair) -> list[Rendered]:
-        plain = isinstance(record, Pair) and self._options.template is None
-        if self._literal and not plain:
+        if self._literal and (isinstance(record, Conversation) or self._options.template is not None):
             raise UsageError(
                 "--special-in-text literal would make text of the chat template's own control tokens, so chats cannot "
                 "be rendered with it; leave it out"
             )
-        if isinstance(record, Pair):
-            if not plain and record.message is not None:
-                record = replace(record, prompt=record.message)
-            texts = self.renderer(record)
-            if plain:
-                texts = [replace(text, prompt=len(record.prompt)) for text in texts]
-        else:
-            texts = self._conversation(record)
-        if self._control and any(map(self._control.search, _said(record))):
-            texts = [replace(text, control=True) for text in texts]
-        return texts
+        return self._conversation(record) if isinstance(record, Conversation) else self.renderer(record)
 
     def check(self, counts: ChatCounts) -> None:
         """Raises UsageError if no chat had anything to train on, and that is the template's fault."""
@@ -191,15 +180,3 @@ def _call_with_object(call: dict[str, Any]) -> dict[str, Any]:
     arguments = call.get("arguments")
     found = _object(arguments) if isinstance(arguments, str) else None
     return {**call, "arguments": found} if isinstance(found, dict) else call
-
-
-def _said(record: Conversation | Pair) -> Iterator[str]:
-    """The texts of a record that come from its writer, not from the template."""
-    if isinstance(record, Pair):
-        yield record.prompt
-        yield record.completion
-        return
-    for message in record.messages:
-        for value in message.values():
-            if isinstance(value, str):
-                yield value

@@ -22,6 +22,7 @@ PAIR = Schema("prompt_completion", "prompt", "completion")
 ALPACA = Schema("alpaca", "instruction", "output")
 HI = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
 CALL = {"type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+EXPECTED_ROLES = ["system", "user", "assistant", "assistant", "tool", "user", "assistant", "tool"]
 
 
 def render(record: Conversation | Pair) -> list[Rendered]:
@@ -61,7 +62,7 @@ def test_sharegpt() -> None:
     turns = [("system", "s"), ("human", "u"), ("gpt", "a"), ("function_call", json.dumps(CALL["function"]))]
     turns += [("observation", "o"), ("user", "v"), ("assistant", "b"), ("tool", "t")]
     found = messages_of({"conversations": [{"from": role, "value": text} for role, text in turns]}, SHAREGPT)
-    assert [message["role"] for message in found] == "system user assistant assistant tool user assistant tool".split()
+    assert [message["role"] for message in found] == EXPECTED_ROLES
     assert found[3] == {"role": "assistant", "tool_calls": [CALL]}
     assert [message.get("content") for message in found] == ["s", "u", "a", None, "o", "v", "b", "t"]
 
