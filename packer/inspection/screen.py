@@ -6,6 +6,8 @@ What is trained is the same in both. In colours, escapes have a colour of their 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
 
 import numpy as np
 from rich.console import Console
@@ -80,14 +82,15 @@ class Screen:
                 yield " " * INDENT + text
 
     def _styled(self, line: list[Unit]) -> Text:
-        result = Text()
-        for unit in line:
-            styles = STYLES[unit.trained]
-            for c in unit.text:
-                escape = escape_of(c, self._console.encoding)
-                kind = "control" if unit.kind != "text" else "escape" if escape else "text"
-                result.append(escape or c, styles[kind])
-        return result
+        stretches = groupby(chain.from_iterable(map(self._characters, line)), key=itemgetter(1))
+        return Text.assemble(*(("".join(text for text, _ in same), style) for style, same in stretches))
+
+    def _characters(self, unit: Unit) -> Iterator[tuple[str, str]]:
+        """Each character as it is shown, with its style."""
+        styles = STYLES[unit.trained]
+        for c in unit.text:
+            escape = escape_of(c, self._console.encoding)
+            yield escape or c, styles["control" if unit.kind != "text" else "escape" if escape else "text"]
 
     def _lines(self, text: Text, indent: int) -> Iterator[str]:
         """A line of text; in colours it is wrapped, since a terminal would not keep the indent."""
