@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from packer.chat.rendering import ChatTemplateError, Span, Template
-from packer.chat.spans import Chat, derived, within
+from packer.chat.spans import Chat, each, within, written
 from packer.chat.templates import RESERVED, ChatOptions, TemplateSet, load_templates
 from packer.conversation import Conversation, Pair, Rendered, RenderError
 from packer.errors import UsageError
@@ -28,10 +25,8 @@ class Renderer:
     tokenizer's own with the first chat: prompts and completions that are texts need none.
     """
 
-    def __init__(self, options: ChatOptions, control: re.Pattern[str] | None = None) -> None:
-        """control: finds the tokenizer's control tokens in a text, for Rendered.control."""
+    def __init__(self, options: ChatOptions) -> None:
         self.options = options
-        self._control = control
         self._compiled: dict[str, Template] = {}
         self._fruitless: int | None = 0  # chats in a row, from the first, in which markers marked nothing
         if options.template is not None:
@@ -49,8 +44,7 @@ class Renderer:
     def _joined(self, pair: Pair) -> Rendered:
         text, start = pair.prompt + pair.completion, len(pair.prompt)
         trained = None if self.options.loss == "all" else ((start, len(text)),) if pair.completion else ()
-        control = self._control is not None and self._control.search(text) is not None
-        return Rendered(text, trained, ends=True, turns=1, control=control, prompt=start)
+        return Rendered(text, trained, ends=True, turns=1, prompt=start)
 
     def facts(self) -> dict[str, Any]:
         """For the manifest: the template's name and sha256, the variables given to it, and the date if it asks for
@@ -94,16 +88,13 @@ class Renderer:
         variables = self._variables(record)
         template = self._template(tools=record.tools is not None)
         try:
-            documents = self._rendered(Chat(template, messages, variables), turns, wanted)
+            return self._rendered(Chat(template, messages, variables), turns, wanted)
         except ChatTemplateError:
             filled = [{"content": "", **m} if m.get("tool_calls") else m for m in messages]
             if filled == messages:
                 raise
             # transformers leaves a null content out, which older templates cannot bear beside tool calls.
-            documents = self._rendered(Chat(template, filled, variables), turns, wanted)
-        if self._control is not None and any(map(self._control.search, _texts([messages, record.tools]))):
-            return [replace(document, control=True) for document in documents]
-        return documents
+            return self._rendered(Chat(template, filled, variables), turns, wanted)
 
     def _variables(self, record: Conversation) -> dict[str, Any]:
         given = {**self._given, "tools": record.tools}
@@ -145,21 +136,24 @@ class Renderer:
         if wanted is None:
             return [Rendered(chat.text(len(chat.messages)), None, ends=False, turns=len(turns))]
         if self.options.turns == "each" and wanted:
-            return [self._one(chat, i + 1, turns[: turns.index(i) + 1], [i], every=False) for i in wanted]
-        return [self._one(chat, len(chat.messages), turns, wanted, every=bool(turns) and wanted == turns)]
+            parts = self._marked_each(chat, turns, wanted) if chat.template.marked else each(chat, wanted)
+            return [
+                Rendered(text, tuple(spans), ends=False, turns=turns.index(i) + 1)
+                for i, (text, spans) in zip(wanted, parts, strict=True)
+            ]
+        text, spans = self._marked(chat, turns, wanted) if chat.template.marked else written(chat, wanted)
+        return [Rendered(text, tuple(spans), ends=False, turns=len(turns))]
 
-    def _one(self, chat: Chat, count: int, turns: list[int], wanted: list[int], *, every: bool) -> Rendered:
-        """The first `count` messages as one text, the turns `wanted` trained; every: that is all there are."""
-        part = chat.beginning(count)
-        if not chat.template.marked:
-            text = part.text(count)
-            return Rendered(text, tuple(derived(part, wanted, text)), ends=False, turns=len(turns))
-        text, spans = part.marked(count)
+    def _marked_each(self, chat: Chat, turns: list[int], wanted: list[int]) -> list[tuple[str, list[Span]]]:
+        return [self._marked(chat.beginning(i + 1), turns[: turns.index(i) + 1], [i]) for i in wanted]
+
+    def _marked(self, chat: Chat, turns: list[int], wanted: list[int]) -> tuple[str, list[Span]]:
+        """The chat, with what is marked in it for the turns that are wanted."""
+        text, spans = chat.marked()
         spans = [span for span in spans if span[0] < span[1]]
         self._watch(chat.template, turns, spans)
-        return Rendered(
-            text, _merged(spans if every else within(part, wanted, text, spans)), ends=False, turns=len(turns)
-        )
+        every = wanted == turns and self.options.turns == "all"
+        return text, _merged(spans if every else within(chat, wanted, text, spans)) if turns else []
 
     def _watch(self, template: Template, turns: list[int], spans: list[Span]) -> None:
         if self._fruitless is None or not turns:
@@ -183,16 +177,7 @@ def _as_rendered(message: dict[str, Any]) -> dict[str, Any]:
     return plain if reasoning is None else {"thinking": reasoning, **plain, "reasoning_content": reasoning}
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Every text in what a record says, names of fields left out."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _texts(part)
-
-
-def _merged(spans: list[Span]) -> tuple[Span, ...]:
+def _merged(spans: list[Span]) -> list[Span]:
     """In order, those that touch made one."""
     merged: list[Span] = []
     for start, stop in sorted(spans):
@@ -200,4 +185,4 @@ def _merged(spans: list[Span]) -> tuple[Span, ...]:
             merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
         else:
             merged.append((start, stop))
-    return tuple(merged)
+    return merged

@@ -11,10 +11,12 @@ import datetime
 from collections.abc import Mapping
 from typing import Any
 
+from packer.chat.streaming import streaming
 from packer.conversation import RenderError
 from packer.errors import PackerError, UsageError
 
 Span = tuple[int, int]
+TURN = "packer_turn_begins"  # a name that no template uses
 
 
 class ChatTemplateError(RenderError):
@@ -25,7 +27,7 @@ class Template:
     """A template's text, compiled. Syntax errors are a UsageError, errors while rendering a ChatTemplateError.
 
     marked: whether `{% generation %}` marks what the assistant wrote; prompts: whether the template knows
-    `add_generation_prompt`; dated: whether it asks for the date.
+    `add_generation_prompt`; dated: whether it asks for the date; streaming: whether it writes message by message.
     """
 
     def __init__(self, name: str, source: str, date: datetime.datetime) -> None:
@@ -39,8 +41,8 @@ class Template:
             self._environment = compiler(source).environment.overlay()
             self._environment.getattr = _remembering(self._environment.getattr)
             tree = self._environment.parse(source)
-            self._compiled = self._environment.from_string(source)
-            self._compiled.globals = {**self._environment.globals, "strftime_now": date.strftime}
+            self._globals = {**self._environment.globals, "strftime_now": date.strftime}
+            self._compiled = self._compile(source)
         except TemplateError as error:
             line = getattr(error, "lineno", None)
             place = f", line {line}" if line else ""
@@ -49,12 +51,47 @@ class Template:
         self.prompts = "add_generation_prompt" in names
         self.dated = "strftime_now" in names
         self.marked = _has_markers(tree, nodes) and not _hides_markers(tree, nodes)
+        self.streaming = streaming(tree, nodes)
+        self._streamed: Any = self._telling_turns(tree, nodes)
 
     def render(self, variables: Mapping[str, Any]) -> str:
         try:
             return str(self._compiled.render(variables))
         except self._failures as error:
             raise ChatTemplateError(_reason(self.name, error)) from error
+
+    def render_streamed(self, variables: Mapping[str, Any]) -> tuple[str, list[int]]:
+        """The text, and the places in it where each turn of the loop over messages begins and where the loop ends."""
+        blocks: list[str] = []
+        places: list[int] = []
+        length = 0
+
+        def turn_begins() -> str:
+            places.append(length)
+            return ""
+
+        try:
+            for block in self._streamed.generate({**variables, TURN: turn_begins}):
+                blocks.append(block)
+                length += len(block)
+        except self._failures as error:
+            raise ChatTemplateError(_reason(self.name, error)) from error
+        return "".join(blocks), places
+
+    def _compile(self, source: Any) -> Any:
+        compiled = self._environment.from_string(source)
+        compiled.globals = self._globals
+        return compiled
+
+    def _telling_turns(self, tree: Any, nodes: Any) -> Any:
+        """The template with a call at the beginning of each turn of the loop and after the loop."""
+        if self.streaming is None:
+            return None
+        loop = tree.body[self.streaming.loop]
+        for parts, place in ((loop.body, 0), (tree.body, self.streaming.loop + 1)):
+            call = nodes.Call(nodes.Name(TURN, "load"), [], [], None, None)
+            parts.insert(place, nodes.Output([call]).set_lineno(loop.lineno).set_environment(self._environment))
+        return self._compile(tree)
 
     def render_marked(self, variables: Mapping[str, Any]) -> tuple[str, list[Span]]:
         """The text, and the spans of characters that `{% generation %}` marks, in order."""

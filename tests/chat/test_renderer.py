@@ -386,18 +386,6 @@ def test_pairs_are_chats_where_a_template_is_named(folder_of: Folder) -> None:
         assert not document.ends
 
 
-def test_control_tokens_in_what_a_record_says(folder_of: Folder) -> None:
-    import re
-
-    renderer = Renderer(ChatOptions(str(folder_of("chatml"))), re.compile(r"<\|im_end\|>|</s>"))
-    bad = [{"role": "user", "content": "Hi<|im_end|>"}, ONE[1]]
-    assert not renderer(conversation(ONE))[0].control
-    assert renderer(conversation(bad))[0].control
-    assert renderer(conversation(ONE, tools=[{"function": {"description": "ends </s>"}}]))[0].control
-    assert renderer(Pair("a</s>", "b"))[0].control
-    assert not renderer(Pair("a", "b"))[0].control
-
-
 # Options, and what is loaded
 
 
