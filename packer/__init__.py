@@ -16,8 +16,8 @@ Rooms, each importing only from those above it:
     cutting                       rows cut from staged documents: windows, and the stream of `wrapped`
     reader/ · torch               rows and batches for a training loop
     executors/ · pipeline · stats the whole flow; the lengths alone
-    verify · inspection · report  proof, a look inside, the summary
-    terminal · page/              what stats shows
+    verify · report · terminal    proof, the summary, what stats shows
+    inspection/ · page/           a look at rows; what can be shared: stats and rows as HTML
     cli/                          the command line: click only, one error boundary
 """
 

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from packer.conversation import ChatCounts
 from packer.errors import DatasetError
 from packer.packing.overlong import Losses
 from packer.schema import FORMAT_NAME, FORMAT_VERSION, Layout, Skipped
@@ -95,6 +96,7 @@ class Options:
     block_tokens: int
     rows_per_shard: int | None
     window: Windowing | None
+    chat: dict[str, Any] | None  # how chats and pairs were rendered and masked; None where INPUT has none
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,7 @@ class Manifest:
     inputs: list[InputFile]
     totals: Totals
     losses: Losses
+    chats: ChatCounts | None  # None where INPUT has none
     coverage: Coverage | None
     skipped_records: list[Skipped]
     lower_bound: int

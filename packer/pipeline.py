@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from time import perf_counter
@@ -18,13 +19,16 @@ import pyarrow
 import tokenizers
 
 from packer import __version__, attempts, corpus, cutting, engines, finish, metrics, stage, tokenizer
+from packer.chat import Renderer
 from packer.commit import Output
+from packer.conversation import ChatCounts
 from packer.corpus import Partition
 from packer.corpus.documents import KEPT_REASONS
 from packer.errors import InputError, UsageError
 from packer.executors.local import ordered_map
 from packer.manifest import InputFile, Manifest, Options, TokenizerFacts, Totals
 from packer.packing.overlong import Losses
+from packer.rendering import describe
 from packer.schema import Layout, Skipped
 from packer.shards import arrow_schema
 from packer.stage import Job, PartitionReport, Progress
@@ -63,6 +67,8 @@ def pack(
     if job.tokenizer is not None:
         tokenizer.find(job.tokenizer.source)  # a wrong name should show before anything is read
     found = corpus.find_sources(inputs, job.read, out=str(out))
+    if job.chat and any(source.schema and source.schema.kind == "messages" for source in found.sources):
+        Renderer(job.chat).facts()  # and so should a wrong template
     options, choice = job.tokenizer, None
     if options is not None:
         options, choice = attempts.choose(options, found.sources, job.read.limit)
@@ -140,6 +146,7 @@ def _finish(
 ) -> Manifest:
     totals = sum((report.totals for report in reports), Totals())
     losses = sum((report.losses for report in reports), Losses())
+    chats = sum((report.chats for report in reports), ChatCounts())
     blocks = finish.staged_blocks(folder, reports)
     masked = totals.masked_documents > 0 or (job.window is not None and job.window.mask_overlap)
     layout = replace(layout, masked=masked)
@@ -167,12 +174,13 @@ def _finish(
         layout=layout,
         max_length=job.max_length,
         seed=job.seed,
-        options=_options(job, output),
-        versions=_versions(),
+        options=_options(job, output, chats),
+        versions=_versions(chats),
         tokenizer=facts,
         inputs=_inputs(partitions, reports),
         totals=totals,
         losses=losses,
+        chats=chats if chats.documents else None,
         coverage=coverage,
         skipped_records=_skipped(reports),
         lower_bound=metrics.lower_bound(totals.placed_tokens, job.max_length),
@@ -216,7 +224,7 @@ def _nothing(job: Job, totals: Totals, losses: Losses) -> str:
     )
 
 
-def _options(job: Job, output: finish.Output) -> Options:
+def _options(job: Job, output: finish.Output, chats: ChatCounts) -> Options:
     ends = job.tokenizer
     return Options(
         read=asdict(job.read),
@@ -233,16 +241,20 @@ def _options(job: Job, output: finish.Output) -> Options:
         block_tokens=job.block_tokens,
         rows_per_shard=output.rows_per_shard,
         window=job.window,
+        chat=describe(job.chat, chats) if job.chat and chats.documents else None,
     )
 
 
-def _versions() -> dict[str, str]:
-    return {
+def _versions(chats: ChatCounts) -> dict[str, str]:
+    found = {
         "packer": __version__,
         "numpy": numpy.__version__,
         "pyarrow": pyarrow.__version__,
         "tokenizers": tokenizers.__version__,
     }
+    if chats.documents > chats.pairs:  # a template was rendered
+        found |= {name: version(name) for name in ("transformers", "jinja2")}
+    return found
 
 
 def _inputs(partitions: Sequence[Partition], reports: Sequence[PartitionReport]) -> list[InputFile]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from packer import chat_summary
 from packer.manifest import Manifest, TokenizerFacts
 from packer.pipeline import Result
 from packer.windowing import Coverage, Windowing
@@ -34,14 +35,21 @@ def data_lines(result: Result) -> list[tuple[str, str]]:
         ("lost", _lost(manifest)),
         ("trained", f"{totals.loss_tokens:,} of {_tokens(totals.placed_tokens)}, labels {manifest.layout.labels}"),
     ]
+    if manifest.chats:
+        lines[1:1] = chat_summary.lines(manifest.chats, manifest.options.chat)
     if manifest.tokenizer:
-        lines.append(("added", manifest.tokenizer.summary))
+        given = manifest.options
+        asked = bool(given.bos or given.eos or given.eos_token)
+        text = chat_summary.added(manifest.tokenizer.summary, totals.documents, manifest.chats, asked=asked)
+        lines.append(("added", text))
     return lines
 
 
 def _row_lines(manifest: Manifest) -> list[tuple[str, str]]:
     totals = manifest.totals
     cut = counted(totals.split_documents, "document")
+    if totals.split_documents and totals.masked_documents:
+        cut += " (what comes after a cut is trained without what came before it)"
     return [
         ("rows", f"{totals.rows:,} of at most {manifest.max_length:,} tokens, by {manifest.options.strategy}"),
         ("full", f"{manifest.efficiency:.2%}, {_above_bound(manifest)}"),
@@ -97,12 +105,21 @@ def _left_out_records(manifest: Manifest) -> str:
 def _lost(manifest: Manifest) -> str:
     losses = manifest.losses
     reasons = (
-        ("truncated", losses.truncated_documents, losses.truncated_tokens),
-        ("dropped as too long", losses.dropped_documents, losses.dropped_tokens),
-        ("left out as too short", losses.short_documents, losses.short_tokens),
-        ("dropped with nothing to train on", losses.untrained_documents, losses.untrained_tokens),
+        ("truncated", losses.truncated_documents, losses.truncated_tokens, losses.truncated_trained_tokens),
+        ("dropped as too long", losses.dropped_documents, losses.dropped_tokens, losses.dropped_trained_tokens),
+        ("left out as too short", losses.short_documents, losses.short_tokens, losses.short_trained_tokens),
+        (
+            "dropped with nothing to train on",
+            losses.untrained_documents,
+            losses.untrained_tokens,
+            losses.untrained_trained_tokens,
+        ),
     )
-    parts = [f"{_tokens(tokens)}: {n:,} documents {what}" for what, n, tokens in reasons if n]
+    parts = [
+        f"{_tokens(tokens)}{f' ({trained:,} to train)' if trained else ''}: {n:,} documents {what}"
+        for what, n, tokens, trained in reasons
+        if n
+    ]
     if manifest.coverage and manifest.coverage.unseen_tokens:
         whole = manifest.totals.documents - losses.documents - manifest.totals.placed_documents
         parts.append(
@@ -148,6 +165,8 @@ def facts(result: Result) -> dict[str, Any]:
         **asdict(result.facts),
         "totals": asdict(manifest.totals),
         "losses": asdict(manifest.losses),
+        "chats": asdict(manifest.chats) if manifest.chats else None,
+        "chat": manifest.options.chat,
         "coverage": asdict(manifest.coverage) if manifest.coverage else None,
         "efficiency": manifest.efficiency,
         "lower_bound": manifest.lower_bound,

@@ -17,10 +17,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from packer import engines, packing, tokenizer
+from packer import engines, packing, rendering, tokenizer
+from packer.chat import ChatOptions
+from packer.conversation import ChatCounts
 from packer.corpus import Partition, PartitionReader, ReadOptions
 from packer.corpus.documents import Tally
-from packer.encoding import Encoded, encode
+from packer.encoding import ChatEnds, Encoded, encode
 from packer.errors import InputError
 from packer.interleave import Stream, generator
 from packer.manifest import Totals
@@ -64,6 +66,7 @@ class Job:
     block_tokens: int
     window: Windowing | None = None
     segment_multiple: int = 1
+    chat: ChatOptions | None = None  # None without a tokenizer
 
     @property
     def cut_later(self) -> bool:
@@ -84,7 +87,8 @@ class BlockReport:
 
 @dataclass(frozen=True)
 class PartitionReport:
-    """What became of a partition. records and tokens: by source slice; checked: documents that both engines encoded."""
+    """What became of a partition. records and tokens: by source slice; chats: what its chats and pairs came to;
+    checked: documents that both engines encoded."""
 
     index: int
     records: list[int]
@@ -93,6 +97,7 @@ class PartitionReport:
     losses: Losses
     skipped: list[Skipped]
     blocks: list[BlockReport] = field(default_factory=list)
+    chats: ChatCounts = field(default_factory=ChatCounts)
     checked: int = 0
 
 
@@ -109,13 +114,14 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
     final, folder = folder, folder.with_name(folder.name + "-unfinished")
     folder.mkdir()
     engine, ends, vocab_size = engine_of(job.tokenizer)
-    reader = PartitionReader(partition, job.read)
+    render, chat_ends = chats_of(job.tokenizer, job.chat)
+    reader = PartitionReader(partition, job.read, render)
     totals, losses = Totals(), Losses()
     blocks: list[BlockReport] = []
     counts = Counts(reader.tally)
-    places = Places(partition, reader.tally)
+    places = Places(partition, reader.tally, several=bool(job.chat and job.chat.turns == "each"))
     watch = watch_of(job.tokenizer, job.seed, partition.index)
-    encoded = counted(encode(reader, engine, ends, watch), counts, places, vocab_size, progress)
+    encoded = counted(encode(reader, engine, ends, chat_ends, watch), counts, places, vocab_size, progress)
     for index, block in enumerate(collect(encoded, job.block_tokens)):
         try:
             report, block_totals, block_losses = _stage_block(job, block, (partition.index, index), folder)
@@ -128,6 +134,8 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
         totals, losses = totals + block_totals, losses + block_losses
         if report.rows:
             blocks.append(report)
+    if render:
+        render.check(counts.chats)
     sync(folder)
     folder.rename(final)
     records = sum(reader.tally.records)
@@ -139,6 +147,7 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
         losses,
         reader.tally.skipped_reasons,
         blocks,
+        counts.chats,
         counts.checked,
     )
 
@@ -166,11 +175,24 @@ def watch_of(options: TokenizerOptions | None, seed: int, partition: int) -> eng
     return engines.Watch(reference, seed=seed, partition=partition)
 
 
+def chats_of(
+    options: TokenizerOptions | None, chat: ChatOptions | None
+) -> tuple[rendering.Rendering | None, ChatEnds | None]:
+    """What chats and pairs need to become texts, and then ids with a mask; without a tokenizer they cannot."""
+    if options is None or chat is None:
+        return None, None
+    literal, eos = options.special_in_text == "literal", bool(options.eos or options.eos_token)
+    return rendering.prepare(
+        chat, tokenizer.load(options.source), literal=literal, add_bos=bool(options.bos), add_eos=eos
+    )
+
+
 class Counts:
-    """Empty and checked documents, and the tokens of each slice, added up as batches pass."""
+    """Empty and checked documents, what chats came to, and the tokens of each slice, added up as batches pass."""
 
     def __init__(self, tally: Tally) -> None:
         self.empty = self.checked = 0
+        self.chats = ChatCounts()
         self.tokens: list[int] = []
         self._tally = tally
 
@@ -178,6 +200,7 @@ class Counts:
         """The reader is ahead of the batch, so the slices of its records are known."""
         self.empty += batch.empty
         self.checked += batch.checked
+        self.chats += batch.chats
         firsts = offsets_of(np.array(self._tally.records, np.int64))[1:]
         bounds = [0, *np.searchsorted(batch.ordinals, firsts).tolist(), len(batch.ordinals)]
         sums = np.diff(batch.offsets[bounds]).tolist()
@@ -186,10 +209,12 @@ class Counts:
 
 @dataclass(frozen=True)
 class Places:
-    """Where in the partition's files its records are, for errors."""
+    """Where in the partition's files its records are, for errors. several: a record may be several documents, which are
+    what is counted."""
 
     partition: Partition
     tally: Tally
+    several: bool = False
 
     def of(self, ordinal: int) -> str:
         """The file, and the record's number in it, from 1 (in a slice that begins later: counted from there)."""
@@ -197,7 +222,8 @@ class Places:
         index = int(np.searchsorted(firsts, ordinal, side="right")) - 1
         piece = self.partition.slices[index]
         after = f" after byte {piece.start}" if piece.start and piece.source.format in ("jsonl", "text") else ""
-        return f"{piece.source.path}, record {ordinal - int(firsts[index]) + 1}{after}"
+        noun = "document" if self.several else "record"
+        return f"{piece.source.path}, {noun} {ordinal - int(firsts[index]) + 1}{after}"
 
 
 def counted(

@@ -17,7 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from packer import attempts, corpus, length_file, stage
+from packer import attempts, chat_summary, corpus, length_file, stage
+from packer.chat import ChatOptions
+from packer.conversation import ChatCounts
 from packer.corpus import Partition, PartitionReader, ReadOptions, TextBatch, TokenBatch
 from packer.corpus.documents import KEPT_REASONS
 from packer.encoding import encode
@@ -26,6 +28,7 @@ from packer.lengths import Histogram
 from packer.plan import Int32Array
 from packer.pricing import Corpus, Price, Terms, prices
 from packer.recommending import Recommendation, recommend
+from packer.rendering import describe
 from packer.schema import Skipped
 from packer.stage import Counts, Places, Progress, TokenizerOptions
 from packer.tokenizer import find as find_tokenizer
@@ -81,7 +84,8 @@ class Source:
     """Where the lengths come from. special_documents: texts in which a control token is written out; None where there
     was no text. added: what the tokenizer puts around a document; engine: the library that made the ids; engine_note:
     why it is not another; checked_documents: those that the reference engine encoded too; left_out: files of folders
-    that were not read."""
+    that were not read; chats: what chats and pairs came to, and chat how they were rendered and masked, None where
+    there were none."""
 
     inputs: list[str]
     tokenizer: str | None = None
@@ -93,6 +97,8 @@ class Source:
     checked_documents: int = 0
     skipped_records: list[Skipped] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    chats: ChatCounts | None = None
+    chat: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -132,10 +138,11 @@ def stats(
     progress: Progress | None = None,
     *,
     windows: tuple[int, Windowing] | None = None,
+    chat: ChatOptions | None = None,
 ) -> Stats:
     """Reads and tokenizes INPUT once. Raises a PackerError; an INPUT without a document is one."""
     with _Spill() as spill:
-        return _priced(_measure(inputs, read, tokenizer, spill, progress), max_lengths, terms, windows)
+        return _priced(_measure(inputs, read, tokenizer, chat, spill, progress), max_lengths, terms, windows)
 
 
 def stats_of_lengths(
@@ -237,6 +244,7 @@ def _measure(
     inputs: Sequence[str],
     read: ReadOptions,
     tokenizer: TokenizerOptions | None,
+    chat: ChatOptions | None,
     spill: _Spill,
     progress: Progress | None,
 ) -> _Measured:
@@ -248,7 +256,11 @@ def _measure(
         tokenizer, choice = attempts.choose(tokenizer, found.sources, read.limit)
     partitions = corpus.partition(found.sources, read)
     passed, choice = attempts.run(
-        lambda chosen: _pass(partitions, read, chosen, spill, progress), tokenizer, choice, found.sources, spill.clear
+        lambda chosen: _pass(partitions, read, chosen, chat, spill, progress),
+        tokenizer,
+        choice,
+        found.sources,
+        spill.clear,
     )
     lengths = spill.corpus()
     if not lengths.histogram.documents:
@@ -261,6 +273,8 @@ def _measure(
         special_documents=passed.watch.documents if passed.watch.texts else None,
         skipped_records=passed.reasons[:KEPT_REASONS],
         left_out=found.left_out,
+        chats=passed.chats if passed.chats.documents else None,
+        chat=describe(chat, passed.chats) if chat and passed.chats.documents else None,
     )
     if tokenizer is not None and choice is not None:
         loaded, ends = stage.load_tokenizer(tokenizer)
@@ -268,7 +282,7 @@ def _measure(
             source,
             tokenizer=loaded.source,
             fingerprint=loaded.fingerprint,
-            added=ends.summary if passed.watch.texts else None,  # ready-made ids are left as they are
+            added=_added(ends.summary, passed, tokenizer) if passed.watch.texts else None,
             engine=choice.version,
             engine_note=choice.note,
             checked_documents=passed.checked,
@@ -285,6 +299,7 @@ class _Pass:
     skipped: int = 0
     empty: int = 0
     checked: int = 0
+    chats: ChatCounts = field(default_factory=ChatCounts)
     reasons: list[Skipped] = field(default_factory=list)
 
 
@@ -292,6 +307,7 @@ def _pass(
     partitions: Iterable[Partition],
     read: ReadOptions,
     tokenizer: TokenizerOptions | None,
+    chat: ChatOptions | None,
     spill: _Spill,
     progress: Progress | None,
 ) -> _Pass:
@@ -301,31 +317,43 @@ def _pass(
     for partition in partitions:
         if left == 0:
             break
-        reader, counts = _lengths_of(partition, replace(read, limit=left), tokenizer, spill, met.watch, progress)
+        reader, counts = _lengths_of(partition, replace(read, limit=left), tokenizer, chat, spill, met.watch, progress)
         records = sum(reader.tally.records)
         left = None if left is None else left - records
         met.records, met.skipped = met.records + records, met.skipped + reader.tally.skipped
         met.empty, met.checked = met.empty + counts.empty, met.checked + counts.checked
+        met.chats += counts.chats
         met.reasons += reader.tally.skipped_reasons
     return met
+
+
+def _added(summary: str, passed: _Pass, tokenizer: TokenizerOptions) -> str | None:
+    """What is put around texts; ready-made ids are left as they are."""
+    asked = bool(tokenizer.bos or tokenizer.eos or tokenizer.eos_token)
+    documents = passed.records - passed.skipped - passed.empty
+    return chat_summary.added(summary, documents, passed.chats, asked=asked)
 
 
 def _lengths_of(
     partition: Partition,
     read: ReadOptions,
     tokenizer: TokenizerOptions | None,
+    chat: ChatOptions | None,
     spill: _Spill,
     watch: _Watch,
     progress: Progress | None,
 ) -> tuple[PartitionReader, Counts]:
     """Adds the lengths of a partition's documents to the spill."""
     engine, ends, vocab_size = stage.engine_of(tokenizer)
-    reader = PartitionReader(partition, read)
+    render, chat_ends = stage.chats_of(tokenizer, chat)
+    reader = PartitionReader(partition, read, render)
     counts, places = Counts(reader.tally), Places(partition, reader.tally)
     sample = stage.watch_of(tokenizer, 0, partition.index)
-    encoded = encode(watch.over(reader), engine, ends, sample)
+    encoded = encode(watch.over(reader), engine, ends, chat_ends, sample)
     for batch in stage.counted(encoded, counts, places, vocab_size, progress):
         spill.add(np.diff(batch.offsets).astype(np.int32))
+    if render:
+        render.check(counts.chats)
     return reader, counts
 
 
@@ -342,5 +370,8 @@ class _Watch:
             if isinstance(batch, TextBatch):
                 self.texts += len(batch.texts)
                 if self.pattern:
-                    self.documents += sum(self.pattern.search(text) is not None for text in batch.texts)
+                    self.documents += sum(
+                        batch.chats[place].control if place in batch.chats else self.pattern.search(text) is not None
+                        for place, text in enumerate(batch.texts)
+                    )
             yield batch

@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from packer import chat_summary
 from packer.pricing import Price
 from packer.stats import Stats, WindowPrice
 
@@ -120,9 +121,11 @@ def _fact_lines(stats: Stats) -> Iterator[tuple[str, str]]:
         loss = stats.truncation[0]
         over = f"{loss.documents:,} documents ({_share(loss.documents_ratio)})"
         yield f"over {loss.max_length:,}", f"{over}; {loss.tokens:,} tokens ({_share(loss.tokens_ratio)}) beyond"
+    if source.chats:
+        yield from chat_summary.lines(source.chats, source.chat)
     if source.added:
         yield "added", source.added
-    if source.special_documents:
+    if source.special_documents and not source.chats:
         yield "control", f"{source.special_documents:,} documents have a control token written in their text"
     for record in source.skipped_records[:SHOWN]:
         yield "skipped", f"{record.path}, {record.where}: {record.reason}"

@@ -167,9 +167,17 @@ class Ends:
 
     def add(self, ids: Int32Array, offsets: Int64Array) -> tuple[Int32Array, Int64Array]:
         """Adds them, but not to a document without tokens, nor where the document has them already."""
+        result, new_offsets, _ = self.around(ids, offsets, np.True_, np.True_)
+        return result, new_offsets
+
+    def around(
+        self, ids: Int32Array, offsets: Int64Array, first: BoolArray | np.bool_, last: BoolArray | np.bool_
+    ) -> tuple[Int32Array, Int64Array, BoolArray]:
+        """`add`, but before those documents only of which `first` and after those of which `last` says so: bool (n,).
+        Returns the ids and offsets, and which of the ids were there before: bool (t,)."""
         lengths = np.diff(offsets)
-        before = (lengths > 0) & ~_equal_at(ids, offsets[:-1], lengths, self.prefix)
-        after = (lengths > 0) & ~_equal_at(ids, offsets[1:] - len(self.suffix), lengths, self.suffix)
+        before = (lengths > 0) & first & ~_equal_at(ids, offsets[:-1], lengths, self.prefix)
+        after = (lengths > 0) & last & ~_equal_at(ids, offsets[1:] - len(self.suffix), lengths, self.suffix)
         new_offsets = offsets_of(lengths + len(self.prefix) * before + len(self.suffix) * after)
         result = np.empty(new_offsets[-1], np.int32)
         own = np.ones(len(result), np.bool_)
@@ -181,7 +189,7 @@ class Ends:
                 result[places + i] = value
                 own[places + i] = False
         result[own] = ids
-        return result, new_offsets
+        return result, new_offsets, own
 
 
 def _equal_at(ids: Int32Array, places: Int64Array, lengths: Int64Array, values: tuple[int, ...]) -> BoolArray:

@@ -492,16 +492,16 @@ def test_inspect_a_row(run: Run) -> None:
     assert row.splitlines() == [
         "row 1 (data/train-00001-of-00003.parquet, row 0): 5 of at most 5 tokens, 2 trained, longest sequence 2",
         "",
-        "  segment 0: document 0 (a.jsonl, record 0), [5:7] of 7, 2 tokens",
-        "    [6] 7",
+        "  segment 0: document 0 (a.jsonl, record 0), [5:7] of 7, 2 tokens, 1 trained",
+        "    6 ⟦7⟧",
         "",
-        "  segment 1: document 1 (a.jsonl, record 1), whole, 2 tokens",
-        "    [8] 9",
+        "  segment 1: document 1 (a.jsonl, record 1), whole, 2 tokens, 1 trained",
+        "    8 ⟦9⟧",
         "",
-        "  segment 2: document 2 (b.jsonl, record 0), whole, 1 tokens",
-        "    [20]",
+        "  segment 2: document 2 (b.jsonl, record 0), whole, 1 token, 0 trained",
+        "    20",
         "",
-        "[in brackets: not trained]",
+        "⟦ trained ⟧",
     ]
     assert run("inspect", "out").out.split("\n\n", 1)[1].startswith("row 0 (data/train-00000-of-00003.parquet, row 0)")
     assert "document 3 (b.jsonl, record 1), whole, 3 tokens" in run("inspect", "out", "--row", 2, "--quiet").out
@@ -511,7 +511,7 @@ def test_inspect_a_row(run: Run) -> None:
 def test_inspect_tells_trained_from_masked(run: Run, options: list[str]) -> None:
     write_lines("x.jsonl", [{"input_ids": [1, 2, 3, 4, 5], "loss_mask": [0, 0, 1, 0, 1]}])
     assert run("pack", "x.jsonl", *PACK, *options).code == 0
-    assert "\n    [1] [2] 3 [4] 5\n" in run("inspect", "out").out
+    assert "\n    1 2 ⟦3⟧ 4 ⟦5⟧\n" in run("inspect", "out").out
 
 
 def test_inspect_row_out_of_range(run: Run, ids: str) -> None:
@@ -527,13 +527,13 @@ def test_inspect_decodes_with_control_characters_escaped(run: Run) -> None:
     assert run("pack", "x.jsonl", "--max-length", 64, "--out", "out", "--tokenizer", TOKENIZER).code == 0
     shown = run("inspect", "out", "--decode")
     assert (shown.code, shown.err) == (0, "")
-    text = shown.out.splitlines()[-3].strip()
-    assert re.fullmatch(r"\[[red]+\][red]*\\x1b\[31m\\r\\nfish é<\|endoftext\|>", text), text
+    text = " ".join(shown.out.splitlines()[-4:-2])
+    assert re.fullmatch(r" {4}[red]+⟦[red]*\\x1b\[31m\\r\\n⟧     ⟦fish é⟨<\|endoftext\|>⟩⟧", text), text
     assert "\x1b" not in shown.out
     assert "\r" not in shown.out
 
 
-def test_inspect_decodes_masked_tokens_in_brackets(run: Run) -> None:
+def test_inspect_decodes_trained_tokens_in_brackets(run: Run) -> None:
     from tokenizers import Tokenizer
 
     encode = Tokenizer.from_file(str(TOKENIZER / "tokenizer.json")).encode
@@ -542,7 +542,7 @@ def test_inspect_decodes_masked_tokens_in_brackets(run: Run) -> None:
     write_lines("x.jsonl", [{"input_ids": question + answer, "loss_mask": mask}])
     assert run("pack", "x.jsonl", "--max-length", 64, "--out", "out").code == 0
     assert "--tokenizer" in fails(run("inspect", "out", "--decode", "--quiet"), 2)
-    assert "\n    [What fish?\\n]A red fish\n" in run("inspect", "out", "--decode", "--tokenizer", TOKENIZER).out
+    assert "\n    What fish?\\n\n    ⟦A red fish⟧\n" in run("inspect", "out", "--decode", "--tokenizer", TOKENIZER).out
 
 
 def test_inspect_with_another_tokenizer(run: Run, texts: str) -> None:

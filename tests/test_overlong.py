@@ -49,11 +49,13 @@ def naive(case: Case) -> tuple[list[tuple[int, int] | None], dict[str, int]]:
     parts: list[tuple[int, int] | None] = []
     lost = dict.fromkeys(asdict(Losses()), 0)
 
-    def lose(reason: str, tokens: int) -> None:
+    def lose(reason: str, tokens: int, lost_mask: list[bool]) -> None:
         lost[f"{reason}_documents"] += 1
         lost[f"{reason}_tokens"] += tokens
+        lost[f"{reason}_trained_tokens"] += sum(lost_mask)
 
     for length, mask in case.documents:
+        own = mask or []
         policy = case.policy or ("split" if mask is None else "truncate")
         too_long = length > case.max_length
         start, stop = 0, length
@@ -62,17 +64,17 @@ def naive(case: Case) -> tuple[list[tuple[int, int] | None], dict[str, int]]:
         if too_long and policy == "truncate-left":
             start = length - case.max_length
         if length < case.min_tokens:
-            lose("short", length)
+            lose("short", length, own)
             parts.append(None)
         elif too_long and policy == "drop":
-            lose("dropped", length)
+            lose("dropped", length, own)
             parts.append(None)
         elif mask is not None and not any(mask[start + 1 : stop]):  # nothing predicts the first token that is kept
-            lose("untrained", length)
+            lose("untrained", length, own)
             parts.append(None)
         else:
             if stop - start < length:
-                lose("truncated", length - (stop - start))
+                lose("truncated", length - (stop - start), own[:start] + own[stop:])
             parts.append((start, stop))
     return parts, lost
 
@@ -132,12 +134,12 @@ def test_error_names_the_first_long_document(case: Case) -> None:
     assert (caught.value.document, caught.value.length) == (long[0], case.lengths[long[0]])
 
 
-@given(st.lists(st.tuples(*[st.integers(0, 1 << 40)] * 8), max_size=4))
+@given(st.lists(st.tuples(*[st.integers(0, 1 << 40)] * 12), max_size=4))
 def test_losses_add_up(blocks: list[tuple[int, ...]]) -> None:
     total = sum((Losses(*block) for block in blocks), Losses())
-    assert list(asdict(total).values()) == [sum(block[i] for block in blocks) for i in range(8)]
-    assert total.tokens == sum(sum(block[1::2]) for block in blocks)
-    assert total.documents == sum(sum(block[2::2]) for block in blocks), "a truncated document is still there"
+    assert list(asdict(total).values()) == [sum(block[i] for block in blocks) for i in range(12)]
+    assert total.tokens == sum(sum(block[1:8:2]) for block in blocks)
+    assert total.documents == sum(sum(block[2:8:2]) for block in blocks), "a truncated document is still there"
 
 
 @pytest.mark.parametrize(

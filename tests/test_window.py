@@ -340,8 +340,8 @@ def test_inspect(run: Run) -> None:
         "  15 in windows, 11 distinct: each 1.36 times; 1 in no window; 0 left out",
         "  10 labels; each token 1 time, 1.00 on average; 2 documents in windows, 1 in several",
     ]
-    assert "segment 0: document 0 (in.jsonl, record 0), [2:6] of 9, 4 tokens\n    [3] [4] [5] 6\n" in shown
+    assert "segment 0: document 0 (in.jsonl, record 0), [2:6] of 9, 4 tokens, 1 trained\n    3 4 5 ⟦6⟧\n" in shown
     windows(run, [[1, 2], [3, 4, 5]], "--context-size", 4, "--stride", 2, "--scope", "corpus")
     shown = run("inspect", "out").out
-    assert "segment 0: document 0 (in.jsonl, record 0), whole, 2 tokens\n    [1] 2\n" in shown
-    assert "segment 1: document 1 (in.jsonl, record 1), [0:2] of 3, 2 tokens\n    3 4\n" in shown
+    assert "segment 0: document 0 (in.jsonl, record 0), whole, 2 tokens, 1 trained\n    1 ⟦2⟧\n" in shown
+    assert "segment 1: document 1 (in.jsonl, record 1), [0:2] of 3, 2 tokens, 2 trained\n    ⟦3 4⟧\n" in shown

@@ -2,41 +2,115 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from packer.cli.options import run_options
 
+if TYPE_CHECKING:
+    from packer.inspection import Vocabulary
+    from packer.manifest import Manifest
 
-@click.command(short_help="Show what is in a data set, and one row of it.")
+
+def _ranges(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> list[range]:
+    """K is one row, K:L are those up to but without L."""
+    ranges = []
+    for value in values:
+        match = re.fullmatch(r"(\d{1,18})(?::(\d{1,18}))?", value, re.ASCII)
+        if not match:
+            raise click.BadParameter(f"{value!r} is neither a number nor a range such as 4:8")
+        first = int(match[1])
+        ranges.append(range(first, first + 1 if match[2] is None else int(match[2])))
+        if not ranges[-1]:
+            raise click.BadParameter(f"{value!r} holds no row")
+    return ranges
+
+
+@click.command(short_help="Show what is in a data set, and rows of it.")
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(
-    "--row", type=click.IntRange(0), default=0, show_default=True, metavar="K", help="Counted over all shards."
+    "--row",
+    "rows",
+    callback=_ranges,
+    multiple=True,
+    default=["0"],
+    show_default="0",
+    metavar="K|K:L",
+    help="Counted over all shards; K:L is K up to L - 1; may be given several times.",
 )
-@click.option("--decode", is_flag=True, help="Show text, with untrained tokens told apart.")
+@click.option("--decode", is_flag=True, help="Show text, trained tokens and control tokens told apart.")
+@click.option(
+    "--html",
+    "html_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the rows as a page to share, as text if there is a tokenizer, instead of showing them here.",
+)
 @click.option("--tokenizer", metavar="T", help="Default: the one named in the manifest.")
 @run_options
-def inspect(out: Path, row: int, decode: bool, tokenizer: str | None, quiet: bool) -> None:
+def inspect(
+    out: Path, rows: list[range], decode: bool, html_file: Path | None, tokenizer: str | None, quiet: bool
+) -> None:
     """Show the totals of the data set OUT, then row K: its segments, where they come from, what is trained."""
     from packer import inspection, manifest
 
     facts = manifest.load(out)
+    numbers = inspection.numbers(out, facts, rows)
+    if html_file:
+        _check(html_file, out)
+        decode = facts.tokenizer is not None or tokenizer is not None or decode
+    vocabulary = inspection.vocabulary(facts, tokenizer) if decode else None
     if not quiet:
         for line in inspection.totals_lines(out, facts):
             click.echo(line)
         click.echo()
-    group, place = inspection.find_row(out, facts, row)
-    decoder = inspection.decoder(facts, tokenizer) if decode else None
-    for line in inspection.show_row(group, place, row, decode=decoder, mark=_mark):
-        click.echo(line)
-    if not sys.stdout.isatty():
-        click.echo("\n[in brackets: not trained]")
+    if html_file:
+        _write(html_file, out, facts, numbers, vocabulary, quiet)
+    else:
+        _show(out, facts, numbers, vocabulary)
 
 
-def _mark(text: str, trained: bool) -> str:
-    """Untrained text is dim on a terminal and in brackets elsewhere."""
-    if trained:
-        return text
-    return click.style(text, dim=True) if sys.stdout.isatty() else f"[{text}]"
+def _check(file: Path, out: Path) -> None:
+    """What is wrong with the file should show before anything is read."""
+    from packer import page
+
+    if out.absolute() in file.absolute().parents or not file.absolute().parent.is_dir():
+        raise click.UsageError(f"--html {file}: must be in a folder that exists, and not in OUT")
+    page.require(charts=False)
+
+
+def _show(out: Path, facts: Manifest, numbers: list[int], vocabulary: Vocabulary | None) -> None:
+    from rich.console import Console
+
+    from packer import inspection
+    from packer.inspection.screen import Screen
+
+    screen = Screen(Console(highlight=False), vocabulary)
+    for row in inspection.read_rows(out, facts, numbers):
+        for line in screen.row(row, facts.max_length):
+            click.echo(line, color=screen.coloured)
+        click.echo()
+    click.echo(screen.legend(), color=screen.coloured)
+
+
+def _write(
+    file: Path, out: Path, facts: Manifest, numbers: list[int], vocabulary: Vocabulary | None, quiet: bool
+) -> None:
+    from packer import inspection
+    from packer.page import rows as page
+
+    text = page.render(
+        str(out),
+        facts,
+        inspection.read_rows(out, facts, numbers),
+        vocabulary,
+        shlex.join(["packer", *sys.argv[1:]]),
+    )
+    file.write_text(text, encoding="utf-8")
+    if not quiet:
+        click.echo(f"{len(numbers)} {'row' if len(numbers) == 1 else 'rows'} written to {file}")

@@ -13,12 +13,14 @@ from packer.packing import ORDERS
 from packer.schema import COLUMNS, COMPRESSIONS, FORMATS, LABELS, POSITIONS
 
 if TYPE_CHECKING:
+    from packer.chat import ChatOptions
     from packer.corpus import ReadOptions
     from packer.stage import TokenizerOptions
 
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+FIELDS = ("text_field", "messages_field", "prompt_field", "completion_field")
 OTHER_TOOLS = {
     "--append-eod": "packer appends EOS by default; --eos insists on it",
     "--seq-length": "it is --max-length here",
@@ -28,6 +30,12 @@ OTHER_TOOLS = {
     "--max-seq-length": "it is --max-length here",
     "--concat-tokens": "it is --strategy wrapped --max-length N here",
     "--json-keys": "it is --text-field here",
+    "--dataset-text-field": "it is --text-field here",
+    "--assistant-only-loss": "it is --loss assistant here, the default for chats",
+    "--completion-only-loss": "it is --loss completion here, the default for prompts with a completion",
+    "--train-on-inputs": "it is --loss all here",
+    "--mask-prompt": "a prompt is masked by default here; --loss all trains it too",
+    "--chat-template-kwargs": "it is --template-arg K=V here",
     "--output-prefix": "it is --out here",
     "--input": "inputs are named without an option here: packer pack INPUT...",
     "--tokenizer-model": "it is --tokenizer here",
@@ -145,9 +153,16 @@ output_options = _together(
 
 input_options = _together(
     click.option(
-        "--schema", type=click.Choice(["text", "input_ids"]), help="Kind of records; found from their fields."
+        "--schema",
+        type=click.Choice(["text", "messages", "prompt_completion", "alpaca", "input_ids"]),
+        help="Kind of records; found from their fields. messages: chats, ShareGPT's too.",
     ),
     click.option("--text-field", metavar="NAME", help="Field that holds the text; found among text, content."),
+    click.option(
+        "--messages-field", metavar="NAME", help="Field that holds a chat; found among messages, conversations."
+    ),
+    click.option("--prompt-field", metavar="NAME", help="Field that holds a prompt; found as prompt."),
+    click.option("--completion-field", metavar="NAME", help="Its completion; found among completion, response."),
     click.option(
         "--split-text",
         type=click.Choice(["file", "line", "paragraph"]),
@@ -167,6 +182,33 @@ input_options = _together(
     ),
     click.option(
         "--limit", type=click.IntRange(1), metavar="N", help="Only the first N records, for trying things out."
+    ),
+)
+
+chat_options = _together(
+    click.option(
+        "--chat-template", metavar="FILE|NAME", help="A Jinja file, or one of the tokenizer's own. Default: its own."
+    ),
+    click.option(
+        "--template-arg",
+        "template_args",
+        multiple=True,
+        metavar="K=V",
+        help="A variable for the template, V as JSON or text; may be given several times.",
+    ),
+    click.option("--template-date", metavar="YYYY-MM-DD", help="What a template that asks for the date is told."),
+    click.option(
+        "--loss",
+        type=click.Choice(["all", "completion", "assistant", "last"]),
+        help="What is trained of chats: what the assistant wrote, its last turn, ... Default: assistant for chats, "
+        "completion for prompts with one.",
+    ),
+    click.option(
+        "--turns",
+        type=click.Choice(["all", "each"]),
+        default="all",
+        show_default=True,
+        help="One document of a chat, or one of each of the assistant's turns, as inference sees it.",
     ),
 )
 
@@ -206,9 +248,18 @@ def tokenizer_of(source: str | None, values: dict[str, Any]) -> TokenizerOptions
     return TokenizerOptions(source, **chosen)
 
 
+def chat_of(tokenizer: str | None, values: dict[str, Any]) -> ChatOptions | None:
+    """Takes the options of chats out of `values`; without a tokenizer there can be none."""
+    from packer.chat import ChatOptions, parse_template_args
+
+    chosen = {name: values.pop(name) for name in ("template_date", "loss", "turns")}
+    template, template_args = values.pop("chat_template"), parse_template_args(values.pop("template_args"))
+    return None if tokenizer is None else ChatOptions(tokenizer, template, template_args, **chosen)
+
+
 def read_of(values: dict[str, Any], names: Sequence[str] = ()) -> ReadOptions:
     """Takes the reading options out of `values`."""
     from packer.corpus import ReadOptions
 
-    shared = ("schema", "text_field", "split_text", "on_error", "max_record_bytes", "limit")
+    shared = ("schema", *FIELDS, "split_text", "on_error", "max_record_bytes", "limit")
     return ReadOptions(**{name: values.pop(name) for name in (*shared, *names)})

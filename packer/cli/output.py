@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from packer.cli.options import read_of, tokenizer_of
+from packer.cli.options import chat_of, read_of, tokenizer_of
 
 
 def make(command: str, inputs: tuple[str, ...], out: Path, tokenizer: str | None, values: dict[str, Any]) -> None:
@@ -31,7 +31,8 @@ def make(command: str, inputs: tuple[str, ...], out: Path, tokenizer: str | None
     output = Output(
         compression=compression, **{name: values.pop(name) for name in ("split", "file_format", "rows_per_shard")}
     )
-    job = Job(read=read_of(values, ["partition_bytes"]), tokenizer=tokenizer_of(tokenizer, values), **values)
+    read, chat = read_of(values, ["partition_bytes"]), chat_of(tokenizer, values)
+    job = Job(read=read, tokenizer=tokenizer_of(tokenizer, values), chat=chat, **values)
     with progress_bar(quiet) as progress:
         function = getattr(pipeline, command)
         result = function(inputs, out, job, layout, output, overwrite=overwrite, progress=progress)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from packer.cli.options import (
+    chat_options,
     data_options,
     input_options,
     labels_option,
@@ -51,6 +52,7 @@ from packer.schema import BOUNDARIES
 @output_options
 @input_options
 @tokenizer_options
+@chat_options
 @run_options
 def pack(inputs: tuple[str, ...], tokenizer: str | None, out: Path, **values: Any) -> None:
     """Tokenize INPUT and pack its documents into rows of at most N tokens, as shards in OUT.

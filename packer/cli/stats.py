@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer.cli.options import input_options, read_of, run_options, tokenizer_of, tokenizer_options
+from packer.cli.options import (
+    chat_of,
+    chat_options,
+    input_options,
+    read_of,
+    run_options,
+    tokenizer_of,
+    tokenizer_options,
+)
 from packer.schema import SCOPES, TAILS
 
 if TYPE_CHECKING:
@@ -83,6 +91,7 @@ POLICIES = ("split", "truncate", "truncate-left", "drop")
 @click.option("--html", "html_file", type=click.Path(path_type=Path), metavar="FILE", help="Write a page with plots.")
 @input_options
 @tokenizer_options
+@chat_options
 @run_options
 def stats(
     inputs: tuple[str, ...],
@@ -112,7 +121,7 @@ def stats(
     from packer.cli.progress import progress_bar
     from packer.pricing import Terms
 
-    read, options = read_of(values), tokenizer_of(tokenizer, values)
+    read, options, chat = read_of(values), tokenizer_of(tokenizer, values), chat_of(tokenizer, values)
     max_lengths = sorted(set(values.pop("max_lengths"))) or measuring.MAX_LENGTHS
     windows = _windows(values)
     terms = Terms(model=_model(values.pop("model")), **values)
@@ -120,7 +129,7 @@ def stats(
         found = measuring.stats_of_lengths(lengths, max_lengths, terms, windows=windows)
     else:
         with progress_bar(quiet) as progress:
-            found = measuring.stats(inputs, read, options, max_lengths, terms, progress, windows=windows)
+            found = measuring.stats(inputs, read, options, max_lengths, terms, progress, windows=windows, chat=chat)
     command = shlex.join(["packer", *sys.argv[1:]])
     if html_file:
         html_file.write_text(page.render(found, command), encoding="utf-8", errors="backslashreplace")

@@ -13,15 +13,17 @@ from packer.cli.options import run_options
 @click.argument("out", type=click.Path(path_type=Path))
 @click.argument("inputs", metavar="[INPUT...]", nargs=-1)
 @click.option("--tokenizer", metavar="T", help="Default: the one named in the manifest.")
+@click.option("--chat-template", "template", metavar="FILE|NAME", help="Default: the one named in the manifest.")
 @run_options
-def verify(out: Path, inputs: tuple[str, ...], tokenizer: str | None, quiet: bool) -> None:
+def verify(out: Path, inputs: tuple[str, ...], tokenizer: str | None, template: str | None, quiet: bool) -> None:
     """Check every rule of the format on the data set OUT; with INPUT also every token, tokenized again."""
     from packer.report import counted
     from packer.verify import verify as run
 
-    if tokenizer and not inputs:
-        raise click.UsageError("--tokenizer is for comparing with INPUT; name the INPUT too")
-    verdict = run(out, inputs, tokenizer=tokenizer)
+    for name, value in (("--tokenizer", tokenizer), ("--chat-template", template)):
+        if value and not inputs:
+            raise click.UsageError(f"{name} is for comparing with INPUT; name the INPUT too")
+    verdict = run(out, inputs, tokenizer=tokenizer, template=template)
     if not quiet:
         totals = verdict.manifest.totals
         shards = counted(len(verdict.manifest.shards), "shard")

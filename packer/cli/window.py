@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from packer.cli.options import (
+    chat_options,
     data_options,
     input_options,
     labels_option,
@@ -48,6 +49,7 @@ SIZE = click.IntRange(1, 2**31 - 1)
 @output_options
 @input_options
 @tokenizer_options
+@chat_options
 @run_options
 def window(inputs: tuple[str, ...], tokenizer: str | None, out: Path, **values: Any) -> None:
     """Tokenize INPUT and cut it into windows of N tokens every S tokens, one a row, as shards in OUT.

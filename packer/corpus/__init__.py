@@ -11,6 +11,7 @@
     documents      what a reader yields
     batches        records gathered into batches, and numbered
     records        one parsed record to a document, or the reason why not
+    chats          one parsed record to a chat, or to a prompt and its completion
     streams        bytes, decompressed, in chunks and lines
     jsonl          JSON Lines, stdin too
     json_stream    JSON arrays and pretty-printed objects
@@ -20,6 +21,7 @@
     arrow          Arrow IPC files and streams, Feather
     columns        columns of texts
     token_columns  columns of token ids and masks
+    chat_columns   columns of chats and pairs
     hub            `hf:` data sets
 
 Memory is bounded by a chunk and the largest record, whatever the size of the file.

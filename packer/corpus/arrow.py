@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from packer.corpus import columns
 from packer.corpus.batches import Block
+from packer.corpus.chat_columns import as_binary
 from packer.corpus.records import Reading
 from packer.corpus.sources import ReadOptions, Source
 from packer.corpus.streams import input_errors
@@ -93,6 +94,8 @@ def _validate(column: pa.Array) -> None:
     elif pa.types.is_string_view(kind):
         column.cast(pa.binary_view()).validate(full=True)
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        column.cast(pa.binary() if pa.types.is_string(kind) else pa.large_binary()).validate(full=True)
+        column.cast(as_binary(kind)).validate(full=True)
+    elif pa.types.is_nested(kind):
+        column.view(as_binary(kind)).validate(full=True)
     else:
         column.validate(full=True)

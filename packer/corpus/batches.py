@@ -3,6 +3,8 @@
 A format yields blocks, in which a place is kept for each bad record so that ordinals need no bookkeeping of their own:
 
     ["a", None, "b"], ["c"]   ->   TextBatch(ordinals=[0, 2, 3], texts=["a", "b", "c"])
+
+A chat is a `Rendered` in such a block: its text, and what of it is trained.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from packer.conversation import Rendered
 from packer.corpus.documents import TextBatch, TokenBatch
 from packer.plan import BoolArray, Int32Array, Int64Array, offsets_of
 
@@ -36,7 +39,7 @@ class Tokens:
     masked: BoolArray
 
 
-Block = list[str | None] | Tokens
+Block = list[str | Rendered | None] | Tokens
 
 
 def tokens_of(documents: list[Ids | None]) -> Tokens:
@@ -75,6 +78,7 @@ class Batcher:
         self.records = 0  # given so far; the next record's ordinal
         self._ordinals: list[int] = []
         self._texts: list[str] = []
+        self._chats: dict[int, Rendered] = {}  # by place among the texts
         self._chars = 0
         self._tokens: list[TokenBatch] = []
 
@@ -89,6 +93,9 @@ class Batcher:
             if text is None:
                 continue
             self._ordinals.append(ordinal)
+            if not isinstance(text, str):
+                self._chats[len(self._texts)] = text
+                text = text.text
             self._texts.append(text)
             self._chars += len(text)
             if self._chars >= TEXT_BATCH_CHARS or len(self._texts) >= BATCH_DOCUMENTS:
@@ -109,9 +116,9 @@ class Batcher:
 
     def _close_texts(self) -> Iterator[TextBatch]:
         if self._texts:
-            ordinals, texts = np.array(self._ordinals, np.int64), self._texts
-            self._ordinals, self._texts, self._chars = [], [], 0
-            yield TextBatch(ordinals, texts)
+            ordinals, texts, chats = np.array(self._ordinals, np.int64), self._texts, self._chats
+            self._ordinals, self._texts, self._chats, self._chars = [], [], {}, 0
+            yield TextBatch(ordinals, texts, chats)
 
     def _close_tokens(self) -> Iterator[TokenBatch]:
         batches, self._tokens = self._tokens, []

@@ -1,4 +1,5 @@
-"""Columns of Arrow record batches to blocks, in pieces of a bounded size: texts here, ready-made ids in token_columns.
+"""Columns of Arrow record batches to blocks, in pieces of a bounded size: texts here, ready-made ids in token_columns,
+chats in chat_columns.
 
 A batch may hold gigabytes, and its rows may differ a thousandfold in length, so pieces are cut by the rows' real sizes:
 
@@ -15,8 +16,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from packer.conversation import Rendered
 from packer.corpus import schema as schemas
 from packer.corpus.batches import Block
+from packer.corpus.chat_columns import chat_block, is_text, names_of
 from packer.corpus.records import Reading, too_long
 from packer.corpus.sources import ReadOptions, Schema
 from packer.corpus.streams import not_utf8
@@ -30,24 +33,28 @@ WINDOW_ROWS = 1 << 16  # rows whose sizes are looked at together
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that hold the content: its schema, and the column of the mask if there is one."""
+    """The columns that hold the content: its schema, the column of the mask if there is one, and what else of a chat's
+    or a pair's record is read."""
 
     schema: Schema
-    mask: str | None
+    mask: str | None = None
+    others: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
-        return [self.schema.field] if self.mask is None else [self.schema.field, self.mask]
+        return [self.schema.field, *([] if self.mask is None else [self.mask]), *self.others]
 
 
 def find(table: pa.Schema, path: str, options: ReadOptions) -> Columns:
     """The columns of a table to read. Raises InputError where there are none, or of a type that cannot serve."""
     schema = schemas.of_columns(table.names, path, options)
+    if schema.rendered:
+        return Columns(schema, others=tuple(names_of(table, schema, path)[1:]))
     if schema.kind == "text":
         kind = table.field(schema.field).type
-        if not (_is_string(kind) or pa.types.is_null(kind)):
+        if not (is_text(kind) or pa.types.is_null(kind)):
             raise InputError(f"{path}: column {schema.field} is {schemas.shorten([str(kind)])}, not text")
-        return Columns(schema, None)
+        return Columns(schema)
     mask = next((name for name in schemas.MASK_FIELDS if name in table.names), None)
     columns = Columns(schema, mask)
     for name in columns.names:
@@ -61,14 +68,23 @@ def blocks(batch: pa.RecordBatch, columns: Columns, first: int, reading: Reading
     """The rows of a batch, which are the slice's rows from `first` on."""
     for window in range(0, batch.num_rows, WINDOW_ROWS):
         part = batch.slice(window, WINDOW_ROWS)
-        content = part.column(columns.schema.field)
-        is_text = columns.schema.kind == "text"
-        for start, stop in cut(_text_sizes(content) if is_text else list_sizes(content) * 4, PIECE_BYTES):
+        for start, stop in cut(_sizes(part, columns), PIECE_BYTES):
             piece, row = part.slice(start, stop - start), first + window + start
-            if is_text:
+            if columns.schema.rendered:
+                yield chat_block(piece.select(columns.names), row, reading)
+            elif columns.schema.kind == "text":
                 yield _text_block(piece.column(columns.schema.field), columns.schema.field, row, reading)
             else:
                 yield token_block(piece, columns.schema.field, columns.mask, row, reading)
+
+
+def _sizes(batch: pa.RecordBatch, columns: Columns) -> Int64Array:
+    """Bytes of each row: int64 (n,). Of chats the mean, for nested sizes are not to be had at once."""
+    if columns.schema.rendered:
+        size = batch.select(columns.names).nbytes // max(batch.num_rows, 1)
+        return np.full(batch.num_rows, size + 1, np.int64)
+    content = batch.column(columns.schema.field)
+    return _text_sizes(content) if columns.schema.kind == "text" else list_sizes(content) * 4
 
 
 def cut(sizes: Int64Array, limit: int) -> Iterator[tuple[int, int]]:
@@ -81,7 +97,7 @@ def cut(sizes: Int64Array, limit: int) -> Iterator[tuple[int, int]]:
         start = stop
 
 
-def _text_block(texts: pa.Array, field: str, first: int, reading: Reading) -> list[str | None]:
+def _text_block(texts: pa.Array, field: str, first: int, reading: Reading) -> Block:
     if pa.types.is_null(texts.type):
         starts, data = [0] * (len(texts) + 1), memoryview(b"")
     else:
@@ -91,7 +107,7 @@ def _text_block(texts: pa.Array, field: str, first: int, reading: Reading) -> li
         starts = np.frombuffer(offsets, np.int64)[flat.offset : flat.offset + len(flat) + 1].tolist()
         data = memoryview(b"" if buffer is None else buffer)
     nulls = set(np.flatnonzero(texts.is_null().to_numpy(zero_copy_only=False)).tolist()) if texts.null_count else set()
-    block: list[str | None] = []
+    block: list[str | Rendered | None] = []
     for row, (start, stop) in enumerate(pairwise(starts)):
         text = reason = None
         if row in nulls:
@@ -130,9 +146,3 @@ def _text_sizes(texts: pa.Array) -> Int64Array:
 
 def _as_int64(numbers: Any) -> Int64Array:
     return np.asarray(numbers.to_numpy(zero_copy_only=False), np.int64)
-
-
-def _is_string(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        return bool(pa.types.is_string(kind.value_type) or pa.types.is_large_string(kind.value_type))
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

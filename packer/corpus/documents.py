@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from packer.conversation import Rendered
 from packer.plan import BoolArray, Int32Array, Int64Array
 from packer.schema import Skipped
 
@@ -16,10 +17,12 @@ KEPT_REASONS = 100  # skipped records whose reasons are kept; all are counted
 
 @dataclass(frozen=True)
 class TextBatch:
-    """Texts to tokenize. ordinals: int64 (n,)"""
+    """Texts to tokenize. ordinals: int64 (n,); chats: what is known of those texts that a chat or a pair was rendered
+    to, by their place among the texts."""
 
     ordinals: Int64Array
     texts: list[str]
+    chats: dict[int, Rendered] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from typing import Any
 
 from packer.corpus import schema as schemas
 from packer.corpus.batches import Block
-from packer.corpus.records import BadRecordError, Reading, block_of, ids_of, whole_text_of
+from packer.corpus.chat_columns import without_nulls
+from packer.corpus.records import BadRecordError, Reading, block_of
 from packer.corpus.sources import ReadOptions, Source
 from packer.errors import InputError, PackerError, UsageError
 
@@ -58,11 +59,11 @@ def find(argument: str, options: ReadOptions) -> Source:
 def read(reading: Reading) -> Iterator[Block]:
     """Blocks of one record each. Rows are numbered from 0, as `datasets` numbers them."""
     schema = reading.schema
-    convert = ids_of if schema.kind == "input_ids" else whole_text_of
+    convert, rendered = reading.converter(), schema.rendered
     for number, record in enumerate(_records(reading.source)):
         document: Any = None
         try:
-            document = convert(record, schema.field)
+            document = convert({k: without_nulls(v) for k, v in record.items()} if rendered else record)
         except BadRecordError as error:
             reading.bad(f"row {number}", str(error))
         yield block_of([document], schema)

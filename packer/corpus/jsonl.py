@@ -11,16 +11,7 @@ import orjson
 
 from packer.corpus import schema as schemas
 from packer.corpus.batches import Block
-from packer.corpus.records import (
-    BadRecordError,
-    Reading,
-    block_of,
-    ids_of,
-    parse_line,
-    text_of,
-    too_long,
-    whole_text_of,
-)
+from packer.corpus.records import BadRecordError, Reading, block_of, parse_line, too_long
 from packer.corpus.sources import ReadOptions, Slice
 from packer.corpus.streams import CHUNK, chunks, lines, open_bytes
 
@@ -79,17 +70,17 @@ class _Lines:
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
-        self._field = reading.schema.field
-        self._convert: Any = ids_of if reading.schema.kind == "input_ids" else text_of
+        self._convert = reading.converter(whole=False)
+        self._convert_whole = reading.converter()
 
     def blocks(self, parts: Iterator[bytes]) -> Iterator[Block]:
-        convert, field, loads = self._convert, self._field, orjson.loads
+        convert, loads = self._convert, orjson.loads
         first = 1
         for group in lines(parts, self._reading.options.max_record_bytes):
             documents: list[Any] = []
             for number, line in enumerate(group, first):
                 try:
-                    documents.append(convert(loads(line), field))  # type: ignore[arg-type]  # None is refused too
+                    documents.append(convert(loads(line)))  # type: ignore[arg-type]  # None is refused too
                 except ValueError:  # refused by orjson or a BadRecordError
                     if line is None or line.strip(JSON_SPACE):
                         documents.append(self._again(line, number))
@@ -101,8 +92,7 @@ class _Lines:
         try:
             if line is None:
                 raise BadRecordError(too_long(self._reading.options))
-            record = parse_line(line)
-            return ids_of(record, self._field) if self._convert is ids_of else whole_text_of(record, self._field)
+            return self._convert_whole(parse_line(line))
         except BadRecordError as error:
             self._reading.bad_at("line", number, str(error))
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from packer.conversation import Render
 from packer.corpus import arrow, hub, json_stream, jsonl, parquet, tables, texts
 from packer.corpus.batches import Batcher, Block, bad_in, first_of
 from packer.corpus.documents import KEPT_REASONS, Tally, TextBatch, TokenBatch
@@ -29,12 +30,15 @@ class PartitionReader:
     """Iterate it once, to the end; `tally` is complete then.
 
     Ordinals number the partition's records from 0 across its slices; an empty document is yielded like any other.
+    render: makes texts of chats and pairs; without it they are a UsageError. A record that it renders to several texts
+    counts as so many records.
+
     Raises RecordError at a bad record (unless `on_error` is "skip"), InputError at a source that cannot be read.
     """
 
-    def __init__(self, partition: Partition, options: ReadOptions) -> None:
+    def __init__(self, partition: Partition, options: ReadOptions, render: Render | None = None) -> None:
         self.tally = Tally()
-        self._partition, self._options = partition, options
+        self._partition, self._options, self._render = partition, options, render
 
     def __iter__(self) -> Iterator[TextBatch | TokenBatch]:
         batcher = Batcher()
@@ -49,12 +53,13 @@ class PartitionReader:
     def _blocks(self, piece: Slice, batcher: Batcher) -> Iterator[Block]:
         limit, options = self._options.limit, self._options
         if limit is None:
-            yield from FORMATS[piece.source.format](Reading(piece, options, self.tally))
+            yield from FORMATS[piece.source.format](Reading(piece, options, self.tally, self._render))
             return
         # Formats read ahead of what they yield, so bad records are noted apart until it is known which ones count.
         noted = Tally()
         counted = 0
-        for block in FORMATS[piece.source.format](Reading(piece, replace(options, on_error="skip"), noted)):
+        reading = Reading(piece, replace(options, on_error="skip"), noted, self._render)
+        for block in FORMATS[piece.source.format](reading):
             if batcher.records >= limit:
                 return
             head = first_of(block, limit - batcher.records)

@@ -1,4 +1,4 @@
-"""One parsed record to the document in it: a text, or token ids with their mask."""
+"""One parsed record to the document in it: a text, token ids with their mask, or a chat as rendered texts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.conversation import Render, Rendered, RenderError
 from packer.corpus import schema as schemas
 from packer.corpus.batches import Block, Ids, tokens_of
+from packer.corpus.chats import ChatError, conversation_of
 from packer.corpus.documents import Tally
 from packer.corpus.sources import ReadOptions, Schema, Slice
 from packer.corpus.streams import count_newlines, not_utf8
-from packer.errors import RecordError
+from packer.errors import RecordError, UsageError
 from packer.plan import BoolArray, Int32Array
 
 IGNORED = -100  # the label of a token that is not trained on, in the Hugging Face convention
@@ -37,8 +39,9 @@ class BadRecordError(ValueError):
 class Reading:
     """What a format needs while it reads one slice: the slice, the options, and what to do about a bad record."""
 
-    def __init__(self, piece: Slice, options: ReadOptions, tally: Tally) -> None:
+    def __init__(self, piece: Slice, options: ReadOptions, tally: Tally, render: Render | None = None) -> None:
         self.slice, self.source, self.options, self._tally = piece, piece.source, options, tally
+        self._render = render
         # Lines or rows of the source before the slice; formats whose slices are not bytes put their own here.
         self.count_before: Callable[[], int] = lambda: count_newlines(self.source, piece.start) if piece.start else 0
         self._before: int | None = None
@@ -49,7 +52,16 @@ class Reading:
 
     def on(self, piece: Slice) -> Reading:
         """The same reading of another slice."""
-        return Reading(piece, self.options, self._tally)
+        return Reading(piece, self.options, self._tally, self._render)
+
+    def converter(self, *, whole: bool = True) -> Callable[[object], Any]:
+        """What makes a parsed record its document (a chat: a list of texts); it raises BadRecordError. whole: lone
+        surrogates are looked for, which one of the parsers lets through."""
+        schema = self.schema
+        if schema.rendered:
+            return _renderer(schema, self._render, self.source.path, whole)
+        convert: Any = ids_of if schema.kind == "input_ids" else whole_text_of if whole else text_of
+        return lambda record: convert(record, schema.field)
 
     def bad_at(self, unit: str, number: int, reason: str) -> None:
         """`bad` for "line" or "row" `number` of the slice; what comes before the slice is counted only now."""
@@ -104,12 +116,16 @@ def text_of(record: object, field: str) -> str:
 def whole_text_of(record: object, field: str) -> str:
     """The record's text where the parser lets lone surrogates through (orjson does not). Raises BadRecordError."""
     text = text_of(record, field)
+    _check_whole(text, f"field {field}")
+    return text
+
+
+def _check_whole(text: str, name: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
         code = ord(text[error.start])
-        raise BadRecordError(f"field {field} holds a lone surrogate \\u{code:04x} at character {error.start}") from None
-    return text
+        raise BadRecordError(f"{name} holds a lone surrogate \\u{code:04x} at character {error.start}") from None
 
 
 def ids_of(record: Any, field: str) -> Ids:
@@ -181,6 +197,27 @@ def _kind(value: object) -> str:
     return TYPE_NAMES.get(type(value), f"a {type(value).__name__}")
 
 
-def block_of(documents: list[str | None] | list[Ids | None], schema: Schema) -> Block:
-    """Documents read one at a time as a block."""
-    return tokens_of(documents) if schema.kind == "input_ids" else documents  # type: ignore[arg-type,return-value]
+def block_of(documents: list[Any], schema: Schema) -> Block:
+    """What a converter made of records, one after another, as a block; None is a bad record."""
+    if schema.kind == "input_ids":
+        return tokens_of(documents)
+    if schema.rendered:
+        return [text for texts in documents for text in ([None] if texts is None else texts)]
+    return documents
+
+
+def _renderer(schema: Schema, render: Render | None, path: str, whole: bool) -> Callable[[object], list[Rendered]]:
+    if render is None:
+        raise UsageError(f"{path}: the records are to be rendered as text, so --tokenizer is needed")
+
+    def convert(record: object) -> list[Rendered]:
+        try:
+            texts = render(conversation_of(record, schema))
+        except (ChatError, RenderError) as error:
+            raise BadRecordError(str(error)) from None
+        if whole:
+            for text in texts:
+                _check_whole(text.text, "the chat")
+        return texts
+
+    return convert

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 class ReadOptions:
     """What determines how documents are read; with the sources it decides every document and every partition.
 
-    schema: "text", "input_ids", or None to detect it for each source
+    schema: "text", "input_ids", "messages", "prompt_completion", "alpaca", or None to detect it for each source
     text_field: the field that holds the text; implies schema "text"
+    messages_field: the field that holds a chat's messages; implies schema "messages"
+    prompt_field, completion_field: those of a prompt and its completion; imply schema "prompt_completion", and with
+        schema "alpaca" stand for instruction and output
     split_text: a text file is one document ("file"), one a line ("line") or one a block of lines ("paragraph")
     on_error: a bad record stops the reading ("fail") or is counted and left out ("skip")
     max_record_bytes: a longer record is a bad record, and is never held in memory
@@ -20,6 +23,9 @@ class ReadOptions:
 
     schema: str | None = None
     text_field: str | None = None
+    messages_field: str | None = None
+    prompt_field: str | None = None
+    completion_field: str | None = None
     split_text: str = "file"
     on_error: str = "fail"
     max_record_bytes: int = 1 << 30
@@ -29,10 +35,22 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class Schema:
-    """Where a record's content is. kind: "text" or "input_ids"; field: its key or column ("" in a free-text file)."""
+    """Where a record's content is. kind: as in `ReadOptions`; field: its key or column ("" in a free-text file), the
+    prompt's where there is one; completion: the key of the completion, "" where there is none."""
 
     kind: str
     field: str
+    completion: str = ""
+
+    @property
+    def rendered(self) -> bool:
+        """Whether the content has to be rendered before it is a text to tokenize."""
+        return self.kind in ("messages", "prompt_completion", "alpaca")
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The keys or columns that a record must have."""
+        return (self.field, self.completion) if self.completion else (self.field,)
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ import csv
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from packer.corpus.batches import Block
-from packer.corpus.records import BadRecordError, Reading
+from packer.corpus.records import BadRecordError, Reading, block_of
+from packer.corpus.schema import EXTRA_FIELDS
 from packer.corpus.sources import ReadOptions, Source
 from packer.corpus.streams import open_bytes
 from packer.errors import InputError
@@ -17,16 +18,18 @@ from packer.errors import InputError
 
 def read(reading: Reading) -> Iterator[Block]:
     """Blocks of one row each. A row's place is the line where it begins."""
+    convert = reading.converter(whole=False)
+    wanted = frozenset((*reading.schema.fields, *(EXTRA_FIELDS if reading.schema.rendered else ())))
     with open_bytes(reading.source) as stream:
         rows = _rows(stream, reading.source, reading.options)
         _, header = next(rows, (1, []))
         for line, row in rows:
-            text = None
+            document: Any = None
             try:
-                text = _text(header, row, reading.schema.field)
+                document = convert(_record(header, row, wanted))
             except BadRecordError as error:
                 reading.bad(f"line {line}", str(error))
-            yield [text]
+            yield block_of([document], reading.schema)
 
 
 def columns(source: Source, options: ReadOptions) -> list[str]:
@@ -36,16 +39,18 @@ def columns(source: Source, options: ReadOptions) -> list[str]:
         return header
 
 
-def _text(header: list[str], row: list[str], field: str) -> str:
+def _record(header: list[str], row: list[str], wanted: frozenset[str]) -> dict[str, str]:
+    """The row's fields by name, of those that are wanted."""
     if len(row) != len(header):
         raise BadRecordError(f"has {len(row)} fields, but the header has {len(header)}")
-    text = row[header.index(field)]
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise BadRecordError(f"field {field}: invalid UTF-8; convert the file first, e.g. with iconv") from None
-    return text
+    record = {name: text for name, text in zip(header, row, strict=True) if name in wanted}
+    for name, text in record.items():
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise BadRecordError(f"field {name}: invalid UTF-8; convert the file first, e.g. with iconv") from None
+    return record
 
 
 def _rows(stream: BinaryIO, source: Source, options: ReadOptions) -> Iterator[tuple[int, list[str]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from packer.corpus.batches import Block
 from packer.corpus.records import BadRecordError, Reading, too_long
@@ -33,7 +34,7 @@ def _whole(reading: Reading) -> Iterator[Block]:
 def _by_line(reading: Reading) -> Iterator[Block]:
     first = 1
     for group in _line_groups(reading):
-        documents: list[str | None] = []
+        documents: list[Any] = []
         for number, line in enumerate(group, first):
             content = line and line.removesuffix(b"\r")
             if content == b"":
@@ -60,7 +61,7 @@ def _by_paragraph(reading: Reading) -> Iterator[Block]:
 
     first = 1
     for group in _line_groups(reading, noted):
-        documents: list[str | None] = []
+        documents: list[Any] = []
         for number, line in enumerate(group, first):
             if line is None or not _is_blank(line):
                 paragraph.add(line, number)

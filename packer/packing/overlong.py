@@ -22,7 +22,8 @@ from packer.plan import BoolArray, Int32Array, Int64Array, runs
 
 @dataclass(frozen=True)
 class Losses:
-    """What is not in the rows, in documents and tokens, by reason. Adds up over blocks."""
+    """What is not in the rows, in documents and tokens, by reason; trained tokens are those of documents with a loss
+    mask. Adds up over blocks."""
 
     truncated_documents: int = 0
     truncated_tokens: int = 0
@@ -32,6 +33,10 @@ class Losses:
     short_tokens: int = 0
     untrained_documents: int = 0  # with a loss mask that leaves nothing to train on
     untrained_tokens: int = 0
+    truncated_trained_tokens: int = 0
+    dropped_trained_tokens: int = 0
+    short_trained_tokens: int = 0
+    untrained_trained_tokens: int = 0  # which truncation cut off, or which are a document's first
 
     def __add__(self, other: Losses) -> Losses:
         return Losses(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))
@@ -100,6 +105,17 @@ def keep(
     out = short | dropped | untrained
     stop[out] = start[out]
     cut &= ~out
+    lost = {}
+    if trained is not None:
+        lost = {
+            f"{reason}_trained_tokens": trained.lost(start, stop, lengths, masked & chosen)
+            for reason, chosen in (
+                ("truncated", cut),
+                ("dropped", dropped),
+                ("short", short),
+                ("untrained", untrained),
+            )
+        }
     return Kept(
         start,
         stop,
@@ -112,6 +128,7 @@ def keep(
             short_tokens=_total(lengths, short),
             untrained_documents=int(untrained.sum()),
             untrained_tokens=_total(lengths, untrained),
+            **lost,
         ),
     )
 
@@ -141,6 +158,13 @@ class Trained:
         last = self.offsets[:-1] + stop
         result: Int32Array = self.before[last] - self.before[np.minimum(first + 1, last)]
         return result
+
+    def lost(self, start: Int32Array, stop: Int32Array, lengths: Int32Array, chosen: BoolArray) -> int:
+        """Trained tokens of the chosen documents, bool (n,), that lie outside of [start:stop]."""
+        first = self.offsets[:-1][chosen]
+        all_of = self.before[first + lengths[chosen]] - self.before[first]
+        kept = self.before[first + stop[chosen]] - self.before[first + start[chosen]]
+        return int((all_of - kept).sum(dtype=np.int64))
 
 
 def split(kept: Kept, max_length: int) -> Pieces:

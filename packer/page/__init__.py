@@ -1,4 +1,5 @@
 """What `packer stats` found, as one page of HTML: figures, charts and a slider. It loads nothing and sends nothing.
+The page of `packer inspect` is `rows`.
 
     Stats ──charts──▶ bins, curves and slider stops, as JSON ──┐
           ──tables──▶ figures as text ─────────────────────────┴─ page.html.j2 (page.css, page.js inside) ─▶ str
@@ -21,14 +22,18 @@ from typing import TYPE_CHECKING, Any
 from packer.errors import PackerError
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from packer.stats import Stats
 
 
-def require() -> None:
-    """Raises PackerError if what the page is made with is not installed."""
+def require(*, charts: bool = True) -> None:
+    """Raises PackerError if what a page is made with is not installed; only those of `stats` have charts."""
     try:
         import jinja2  # noqa: F401
-        import plotly.offline  # noqa: F401
+
+        if charts:
+            import plotly.offline  # noqa: F401
     except ImportError as error:
         raise PackerError(f"--html needs {error.name}, which is not installed: pip install 'packer[html]'") from None
 
@@ -36,22 +41,34 @@ def require() -> None:
 def render(stats: Stats, command: str) -> str:
     """The whole page. `command` is shown as what made it."""
     require()
-    from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
-
     from packer.page import charts, tables
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    html = environment.from_string(_file("page.html.j2")).render(
+    return fill(
+        "page.html.j2",
         command=command,
-        css=Markup(_file("page.css")),
-        js=Markup(_file("page.js")),
-        data=Markup(_json(charts.data(stats))),
-        plotly=Markup(_plotly()),
+        css=verbatim(_file("page.css")),
+        js=verbatim(_file("page.js")),
+        data=verbatim(_json(charts.data(stats))),
+        plotly=verbatim(_plotly()),
         tables=tables,
         stats=stats,
     )
+
+
+def fill(template: str, **values: Any) -> str:
+    """A template of this package with its values, which are escaped but for those that are `verbatim`."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    html = environment.from_string(_file(template)).render(**values)
     return html.encode("utf-8", "backslashreplace").decode()  # file names may hold bytes that are no text
+
+
+def verbatim(text: str) -> Markup:
+    """Text that is HTML already."""
+    from markupsafe import Markup
+
+    return Markup(text)
 
 
 def _file(name: str) -> str:

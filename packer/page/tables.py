@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from packer import chat_summary
 from packer.pricing import Price
 from packer.stats import PERCENTILES, Stats
 
@@ -186,6 +187,7 @@ def facts(stats: Stats) -> list[tuple[str, str]]:
     found = [
         ("input", _listed(source.inputs)),
         ("tokenizer", source.tokenizer),
+        *(chat_summary.lines(source.chats, source.chat) if source.chats else ()),
         ("added to each document", source.added),
         ("control tokens", f"{control:,} documents have one written in their text" if control else None),
         ("bad records skipped", number(stats.skipped) if stats.skipped else None),

@@ -33,8 +33,11 @@ class Verdict:
     tokens_compared: int | None
 
 
-def verify(out: Path, inputs: Sequence[str] = (), *, tokenizer: str | None = None) -> Verdict:
-    """Checks the data set at `out`; with `inputs` also every token. Raises DatasetError at the first broken rule."""
+def verify(
+    out: Path, inputs: Sequence[str] = (), *, tokenizer: str | None = None, template: str | None = None
+) -> Verdict:
+    """Checks the data set at `out`; with `inputs` also every token. tokenizer, template: where they lie elsewhere than
+    the manifest says. Raises DatasetError at the first broken rule."""
     manifest = manifests.load(out)
     files.check(out, manifest)
     found = rows.check(out, manifest)
@@ -42,5 +45,5 @@ def verify(out: Path, inputs: Sequence[str] = (), *, tokenizer: str | None = Non
         documents.check(out, manifest, found)
     else:
         windows.check(out, manifest, found)
-    compared = source.check(out, manifest, inputs, tokenizer) if inputs else None
+    compared = source.check(out, manifest, inputs, tokenizer, template) if inputs else None
     return Verdict(manifest, compared)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer import corpus, engines, tokenizer
+from packer import corpus, engines, rendering, tokenizer
+from packer.chat import ChatOptions
+from packer.conversation import ChatCounts
 from packer.corpus import PartitionReader, ReadOptions
-from packer.encoding import Encoded, encode
+from packer.encoding import ChatEnds, Encoded, encode
 from packer.errors import DatasetError, UsageError
 from packer.manifest import Manifest, Totals
 from packer.plan import Int64Array, offsets_of, runs
@@ -24,16 +26,20 @@ from packer.verify import windows
 from packer.verify.tables import ABSENT, UNKNOWN, Documents
 
 
-def check(out: Path, manifest: Manifest, inputs: Sequence[str], tokenizer_source: str | None) -> int:
-    """Returns how many tokens were compared. Raises DatasetError at the first that differs."""
+def check(
+    out: Path, manifest: Manifest, inputs: Sequence[str], tokenizer_source: str | None, template: str | None = None
+) -> int:
+    """Returns how many tokens were compared. Raises DatasetError at the first that differs. template: the chat
+    template's file, where it lies elsewhere than the manifest says."""
     engine, ends = _tokenizer(manifest, tokenizer_source)
+    render, chat_ends = _chats(manifest, tokenizer_source, template)
     try:
         options = ReadOptions(**manifest.options.read)
     except TypeError as error:
         raise DatasetError(f"manifest.json: options.read is damaged: {error}") from None
     sources = corpus.find_sources(inputs, options, out=str(out)).sources
     compared = 0
-    seen = Totals()
+    seen, chats = Totals(), ChatCounts()
     with tempfile.TemporaryDirectory(prefix="packer-verify-") as folder:
         documents = Documents(Path(folder), out, manifest, manifest.totals.records)
         if manifest.options.window is None:
@@ -45,9 +51,10 @@ def check(out: Path, manifest: Manifest, inputs: Sequence[str], tokenizer_source
             left = None if options.limit is None else options.limit - seen.records
             if left == 0:
                 break
-            reader = PartitionReader(partition, replace(options, limit=left))
+            reader = PartitionReader(partition, replace(options, limit=left), render)
             counts = Totals()
-            for batch in encode(reader, engine, ends):
+            for batch in encode(reader, engine, ends, chat_ends):
+                chats += batch.chats
                 compared += _compare(documents, batch, seen.records)
                 windowed[batch.ordinals + seen.records] = _windowed(batch, manifest.options.min_tokens)
                 counts += Totals(
@@ -61,6 +68,9 @@ def check(out: Path, manifest: Manifest, inputs: Sequence[str], tokenizer_source
             found, expected = getattr(seen, name), getattr(manifest.totals, name)
             if found != expected:
                 raise DatasetError(f"INPUT has {found} {name}, but the data set was made from {expected}")
+        for name, expected in asdict(manifest.chats or ChatCounts()).items():
+            if (found := getattr(chats, name)) != expected:
+                raise DatasetError(f"INPUT's chats have {found} {name}, but the manifest says {expected}")
         held = documents.held()
         if compared != held:
             raise DatasetError(f"only {compared} of {held} tokens in the rows are in INPUT")
@@ -110,6 +120,34 @@ def _tokenizer(manifest: Manifest, source: str | None) -> tuple[engines.Engine |
     literal = manifest.options.special_in_text or "parse"
     ends = tokenizer.Ends(tuple(facts.prefix), tuple(facts.suffix), facts.summary)
     return engines.make("hf", loaded, literal), ends
+
+
+def _chats(
+    manifest: Manifest, source: str | None, template: str | None
+) -> tuple[rendering.Rendering | None, ChatEnds | None]:
+    """What renders chats as the data set's were. Raises DatasetError where the template is another one."""
+    described, facts, ends = manifest.options.chat, manifest.tokenizer, manifest.options
+    if facts is None:
+        return None, None
+    source = source or facts.source
+    try:
+        options = rendering.options_of(described, source, template) if described else ChatOptions(source)
+        rendered_by = (described or {}).get("rendered_by") or {}
+        expected = {one.get("sha256") for one in (rendered_by, rendered_by.get("with_tools", rendered_by))}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise DatasetError(f"manifest.json: options.chat is damaged: {error}") from None
+    literal, eos = ends.special_in_text == "literal", bool(ends.eos or ends.eos_token)
+    render, chat_ends = rendering.prepare(
+        options, tokenizer.load(source), literal=literal, add_bos=bool(ends.bos), add_eos=eos
+    )
+    if rendered_by:
+        now = render.renderer.facts()
+        if {one.get("sha256") for one in (now, now.get("with_tools", now))} != expected:
+            raise DatasetError(
+                f"the chat template {now['template']} is not the one the data set was made with: its sha256 is "
+                f"{str(now['sha256'])[:12]}..., not {str(rendered_by.get('sha256'))[:12]}...; --chat-template names it"
+            )
+    return render, chat_ends
 
 
 def _compare(documents: Documents, batch: Encoded, first_doc: int) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from packer.conversation import Render
 from packer.corpus import PartitionReader, ReadOptions, Skipped, TextBatch, find_sources, partition
 
 
@@ -28,14 +29,14 @@ class Read:
         return [(fault.where, fault.reason) for fault in self.skipped]
 
 
-def read_all(*inputs: object, out: str | None = None, **options: Any) -> Read:
+def read_all(*inputs: object, out: str | None = None, render: Render | None = None, **options: Any) -> Read:
     chosen = ReadOptions(**options)
     found = find_sources([str(argument) for argument in inputs], chosen, out=out)
     result = Read(left_out=found.left_out)
     for part in partition(found.sources, chosen):
         assert part.index == result.partitions
         before = sum(result.records)
-        reader = PartitionReader(part, chosen)
+        reader = PartitionReader(part, chosen, render)
         for batch in reader:
             assert batch.ordinals.dtype == np.int64
             result.ordinals += [before + ordinal for ordinal in batch.ordinals.tolist()]

@@ -120,7 +120,9 @@ def test_text_that_is_not_utf8_is_that_rows_fault(tmp_path, read, kind):
         ({"input_ids": [[1.5]]}, r"column input_ids is list<\w+: double>, not a list of integers"),
         ({"input_ids": [[1]], "labels": [[True]]}, r"column labels is list<\w+: bool>, not a list of integers"),
         ({"input_ids": [[1]], "seq_lengths": [[1]]}, r"is another tool's packed row \(it has seq_lengths\)"),
-        ({"messages": [[{"role": "user"}]]}, r"the records are chats \(messages\); packing them needs loss masks"),
+        ({"messages": [1]}, "column messages is int64, not a text or a list of messages"),
+        ({"instruction": [["a"]], "output": ["b"]}, r"column instruction is list<\w+: string>, not text"),
+        ({"prompt": ["a"], "chosen": ["b"], "rejected": ["c"]}, "the records are preference pairs"),
     ],
 )
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])

@@ -199,10 +199,9 @@ def test_schema(tmp_path, lines_of, record, schema):
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"messages": [], "text": "a"}, r"line 1: the records are chats \(messages\); packing them needs loss masks"),
-        ({"conversations": []}, r"chats \(conversations\)"),
-        ({"prompt": "a", "response": "b"}, r"prompt and completion pairs \(prompt, response\)"),
-        ({"instruction": "a", "output": "b"}, r"instruction and output pairs .* --text-field NAME packs one field"),
+        ({"chosen": [], "rejected": []}, r"line 1: the records are preference pairs .*; --messages-field chosen"),
+        ({"prompt": "a", "chosen": "b", "rejected": "c"}, "or --prompt-field prompt --completion-field chosen"),
+        ({"role": "user", "content": "a"}, "each record is one message"),
         (
             {"question": 1, "answer": 2},
             "no known field in .*x.jsonl, line 1: it has the keys question, answer; name the",

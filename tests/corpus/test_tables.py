@@ -43,7 +43,7 @@ def test_faults(tmp_path, read):
         ("text,text\n1,2\n", "more than one column text"),
         ("text\n" + "x" * 200 + "\n", "line 2: line is above 100 bytes"),
         ('text\n"' + "x\n" * 100 + '"\n', "line 2: field larger than field limit"),
-        ("messages\nx\n", r"the records are chats \(messages\)"),
+        ("chosen,rejected\nx,y\n", "the records are preference pairs"),
         ("input_ids\nx\n", "csv files hold no token ids; give JSON Lines or Parquet"),
     ],
 )
