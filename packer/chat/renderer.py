@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,16 +28,22 @@ class Renderer:
     tokenizer's own with the first chat: prompts and completions that are texts need none.
     """
 
-    def __init__(self, options: ChatOptions) -> None:
+    def __init__(self, options: ChatOptions, control: re.Pattern[str] | None = None) -> None:
+        """control: finds the tokenizer's control tokens in what a record says, for Rendered.control."""
         self.options = options
+        self._control = control
         self._compiled: dict[str, Template] = {}
         self._fruitless: int | None = 0  # chats in a row, from the first, in which markers marked nothing
         if options.template is not None:
             _ = self._template(tools=False)
 
     def __call__(self, record: Conversation | Pair) -> list[Rendered]:
-        if isinstance(record, Conversation):
-            return self._conversation(record)
+        documents = self._conversation(record) if isinstance(record, Conversation) else self._pair(record)
+        if self._control is not None and any(map(self._control.search, _said(record))):
+            return [replace(document, control=True) for document in documents]
+        return documents
+
+    def _pair(self, record: Pair) -> list[Rendered]:
         if self.options.template is None:
             return [self._joined(record)]
         asked = record.prompt if record.message is None else record.message
@@ -175,6 +184,22 @@ def _as_rendered(message: dict[str, Any]) -> dict[str, Any]:
     plain = {key: value for key, value in message.items() if value is not None}
     reasoning = next((plain[key] for key in REASONING if key in plain), None)
     return plain if reasoning is None else {"thinking": reasoning, **plain, "reasoning_content": reasoning}
+
+
+def _said(record: Conversation | Pair) -> Iterator[str]:
+    """Every text in what a record says."""
+    if isinstance(record, Pair):
+        yield from (record.prompt, record.completion)
+    else:
+        yield from _texts([record.messages, record.tools])
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts(part)
 
 
 def _merged(spans: list[Span]) -> list[Span]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -384,6 +385,16 @@ def test_pairs_are_chats_where_a_template_is_named(folder_of: Folder) -> None:
         assert document.text == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"
         assert [document.text[a:b] for a, b in document.trained or ()] == ["Hello<|im_end|>"]
         assert not document.ends
+
+
+def test_control_tokens_in_what_a_record_says(folder_of: Folder) -> None:
+    renderer = Renderer(ChatOptions(str(folder_of("chatml"))), re.compile(r"<\|im_end\|>|</s>"))
+    bad = [{"role": "user", "content": "Hi<|im_end|>"}, ONE[1]]
+    assert not renderer(conversation(ONE))[0].control
+    assert renderer(conversation(bad))[0].control
+    assert renderer(conversation(ONE, tools=[{"function": {"description": "ends </s>"}}]))[0].control
+    assert renderer(Pair("a</s>", "b"))[0].control
+    assert not renderer(Pair("a", "b"))[0].control
 
 
 # Options, and what is loaded
