@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from packer import engines, tokenizer
 from packer.corpus import Source
 from packer.errors import InputError
-from packer.stage import TokenizerOptions
+from packer.stage import Progress, TokenizerOptions
 
 Result = TypeVar("Result")
 
@@ -30,18 +30,21 @@ def choose(
 
 
 def run(
-    work: Callable[[TokenizerOptions | None], Result],
+    work: Callable[[TokenizerOptions | None, Progress | None], Result],
     options: TokenizerOptions | None,
     choice: engines.Choice | None,
     sources: Sequence[Source],
     clear: Callable[[], None],
+    progress: Progress | None = None,
 ) -> tuple[Result, engines.Choice | None]:
-    """work(options), where `choose` gave both; where the fast engine fails `clear()` and the same with the reference.
+    """work(options, progress), where `choose` gave options and choice. Where the fast engine fails, `clear()`, the
+    progress taken back, and the same with the reference.
 
     Returns the choice that held, its note naming the document if there was a difference.
     """
+    told = _Told(progress)
     try:
-        return work(options), choice
+        return work(options, told if progress else None), choice
     except engines.EngineError as error:
         if options is None or choice is None or choice.name == "hf":
             raise
@@ -51,7 +54,25 @@ def run(
             ) from error
         reference = replace(engines.reference(), note=f"{choice.version} failed at {error}; everything was done again")
     clear()
-    return work(replace(options, engine=reference.name)), reference
+    told.take_back()
+    return work(replace(options, engine=reference.name), progress), reference
+
+
+@dataclass
+class _Told:
+    """Progress that can be taken back."""
+
+    progress: Progress | None
+    documents: int = 0
+    tokens: int = 0
+
+    def __call__(self, documents: int, tokens: int) -> None:
+        if self.progress:
+            self.documents, self.tokens = self.documents + documents, self.tokens + tokens
+            self.progress(documents, tokens)
+
+    def take_back(self) -> None:
+        self(-self.documents, -self.tokens)
 
 
 def _text_bytes(sources: Sequence[Source], limit: int | None) -> int:

@@ -88,12 +88,9 @@ def _picked(
 def _tokenized(
     texts: TextBatch, picked: list[int], engine: Engine, watch: Watch | None
 ) -> tuple[Int32Array, Int64Array]:
-    if not (watch and picked):
+    if watch is None or not texts.texts:
         return engine.encode(texts.texts)
-    expected = watch.expected(texts.texts, picked)  # first: the engine may still be loading
-    found = engine.encode(texts.texts)
-    watch.compare(expected, found, picked, texts.ordinals)
-    return found
+    return watch.encode(engine, texts.ordinals, texts.texts, picked)
 
 
 def _encode(

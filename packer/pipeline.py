@@ -77,11 +77,12 @@ def pack(
     target.open()
     try:
         reports, choice = attempts.run(
-            lambda chosen: _stage_all(replace(job, tokenizer=chosen), partitions, target.folder, progress),
+            lambda chosen, told: _stage_all(replace(job, tokenizer=chosen), partitions, target.folder, told),
             options,
             choice,
             found.sources,
             target.clear,
+            progress,
         )
         staged = perf_counter()
         facts = _tokenizer_facts(job, choice, sum(report.checked for report in reports))

@@ -37,7 +37,7 @@ from packer.windowing import Windowing
 T = TypeVar("T", bound=np.generic)
 CHUNK_TOKENS = 4 << 20  # gathered and written at a time
 RESERVED_TOKENS = 36 << 20  # for a block in the making; more are moved to a larger array
-Progress = Callable[[int, int], None]  # documents and tokens that have just been done
+Progress = Callable[[int, int], None]  # documents and tokens just done; below 0: they are to be done again
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def watch_of(options: TokenizerOptions | None, seed: int, partition: int) -> eng
         return None
     loaded = tokenizer.load(options.source)
     reference = engines.make("hf", loaded, options.special_in_text)
-    return engines.Watch(reference, seed=seed, partition=partition)
+    return engines.Watch(reference, vocab_size=loaded.vocab_size, seed=seed, partition=partition)
 
 
 def chats_of(

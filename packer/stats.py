@@ -256,11 +256,12 @@ def _measure(
         tokenizer, choice = attempts.choose(tokenizer, found.sources, read.limit)
     partitions = corpus.partition(found.sources, read)
     passed, choice = attempts.run(
-        lambda chosen: _pass(partitions, read, chosen, chat, spill, progress),
+        lambda chosen, told: _pass(partitions, read, chosen, chat, spill, told),
         tokenizer,
         choice,
         found.sources,
         spill.clear,
+        progress,
     )
     lengths = spill.corpus()
     if not lengths.histogram.documents:

@@ -69,11 +69,7 @@ def choose(tokenizer: Tokenizer, asked: str, special_in_text: str, text_bytes: i
     if asked == "hf" or (asked == "auto" and text_bytes < WORTHWHILE_BYTES):
         return reference()
     version = fast.version()
-    reason = (
-        "it is not installed (pip install 'packer[fast]')"
-        if version is None
-        else trial.reason_against(tokenizer, special_in_text)
-    )
+    reason = fast.reason_against(version) or trial.reason_against(tokenizer, special_in_text)
     if reason is None:
         return Choice("fast", f"{fast.LIBRARY} {version}")
     if asked == "fast":

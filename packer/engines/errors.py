@@ -10,7 +10,8 @@ class EngineError(PackerError):
 
 
 class DifferenceError(EngineError):
-    """A document's ids differ from the reference's. document: its ordinal in its partition."""
+    """A document's ids differ from the reference's, or the engine breaks at it or after it. document: its ordinal in
+    its partition."""
 
     def __init__(self, document: int, reason: str) -> None:
         self.document, self.reason = document, reason

@@ -6,6 +6,7 @@ It never runs unwatched: `packer.engines.trial` compares it before a run, `packe
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
@@ -24,11 +25,25 @@ if TYPE_CHECKING:
     import fastokens
 
 LIBRARY = "fastokens"
+OLDEST = (0, 3, 5)  # earlier ones are not safe to call from several threads
+PANICS = "pyo3_runtime"  # the module of what a panic of native code is raised as, which is no Exception
 
 
 def version() -> str | None:
     """The library's version, None where it is not installed."""
-    return metadata.version(LIBRARY) if util.find_spec(LIBRARY) else None
+    try:
+        return metadata.version(LIBRARY) if util.find_spec(LIBRARY) else None
+    except metadata.PackageNotFoundError:  # files of that name that nobody installed
+        return None
+
+
+def reason_against(version: str | None) -> str | None:
+    """Why the library as installed cannot be used, or None."""
+    if version is None:
+        return f"{LIBRARY} is not installed (pip install 'packer[fast]')"
+    if tuple(map(int, re.findall(r"\d+", version)[:3])) < OLDEST:
+        return f"{LIBRARY} {version} is too old (pip install 'packer[fast]')"
+    return None
 
 
 class FastEngine:
@@ -44,13 +59,14 @@ class FastEngine:
         try:
             native, fingerprint = self._loading.result()
             ids, offsets = native.encode_batch_flat(list(texts), split_special_tokens=self._literal)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # a panic of native code is no Exception
+            flat = np.frombuffer(ids, np.int32), np.frombuffer(offsets, np.int64)
+        except BaseException as error:
+            if not isinstance(error, Exception) and type(error).__module__ != PANICS:
+                raise  # someone wants this thread to stop
             raise EngineError(" ".join(str(error).split()) or type(error).__name__) from error
         if fingerprint != self._fingerprint:
             raise TokenizerError(f"tokenizer {self._source} changed while it was being loaded: run again")
-        return np.frombuffer(ids, np.int32), np.frombuffer(offsets, np.int64)
+        return flat
 
 
 def load_ahead(path: Path) -> Future[tuple[fastokens.Tokenizer, str]]:

@@ -39,7 +39,12 @@ PATTERNS = {
 
 def reason_against(content: Mapping[str, Any]) -> str | None:
     """Why the fast engine does not serve the tokenizer of this tokenizer.json, or None."""
-    return _model(content.get("model") or {}) or _normalizer(content.get("normalizer")) or _splits(content)
+    return (
+        _model(content.get("model") or {})
+        or _normalizer(content.get("normalizer"))
+        or _splits(content)
+        or _added_tokens(content)
+    )
 
 
 def _model(model: Mapping[str, Any]) -> str | None:
@@ -72,6 +77,16 @@ def _splits(content: Mapping[str, Any]) -> str | None:
         )
         if not known:
             return f"its pre-tokenizer {kind} was not compared" + (" with this pattern" if kind == "Split" else "")
+    return None
+
+
+def _added_tokens(content: Mapping[str, Any]) -> str | None:
+    """Those that are looked for in the normalized text: only where normalization leaves them as they are."""
+    changing = [part.get("type") for part in _parts(content.get("normalizer"), "normalizers")]
+    for token in content.get("added_tokens") or ():
+        text = token.get("content", "")
+        if token.get("normalized") and changing and not (set(changing) == {"NFC"} and text.isascii()):
+            return f"its added token {text!a} is looked for after normalization"
     return None
 
 

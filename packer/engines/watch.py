@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from packer.engines.engine import Engine
-from packer.engines.errors import DifferenceError
+from packer.engines.engine import Engine, fault_in
+from packer.engines.errors import DifferenceError, EngineError
 from packer.plan import Int32Array, Int64Array
 
 FIRST_BYTES = 1 << 20  # of the first partition
@@ -19,10 +19,11 @@ ONE_IN = 1000
 
 
 class Watch:
-    """Of one partition. `pick` is called with its batches in order; `compare` from any thread."""
+    """Of one partition. `pick` is called with its batches in order; the others from any thread."""
 
-    def __init__(self, reference: Engine, *, seed: int, partition: int) -> None:
+    def __init__(self, reference: Engine, *, vocab_size: int, seed: int, partition: int) -> None:
         self._reference = reference
+        self._vocab_size = vocab_size
         self._key = np.uint64((seed * 0x9E3779B97F4A7C15 + partition * 0xC2B2AE3D27D4EB4F) & 0xFFFFFFFFFFFFFFFF)
         self._left = FIRST_BYTES if partition == 0 else 0
 
@@ -35,6 +36,22 @@ class Watch:
         chosen = _mixed(ordinals.astype(np.uint64) + self._key) % np.uint64(ONE_IN) == 0
         chosen[:first] = True
         return np.flatnonzero(chosen).tolist()
+
+    def encode(
+        self, engine: Engine, ordinals: Int64Array, texts: Sequence[str], picked: Sequence[int]
+    ) -> tuple[Int32Array, Int64Array]:
+        """The engine's ids of all texts. Raises DifferenceError where it fails, or a picked text's ids are wrong."""
+        expected = self.expected(texts, picked) if picked else None  # first: the engine may still be loading
+        try:
+            found = engine.encode(texts)
+            if fault := fault_in(found, len(texts), self._vocab_size):
+                raise EngineError(fault)
+        except EngineError as error:
+            where = "" if len(texts) == 1 else f"in the {len(texts)} documents from here on: "
+            raise DifferenceError(int(ordinals[0]), f"{where}{error}") from error
+        if expected is not None:
+            self.compare(expected, found, picked, ordinals)
+        return found
 
     def expected(self, texts: Sequence[str], picked: Sequence[int]) -> tuple[Int32Array, Int64Array]:
         """The reference's ids of the picked texts."""
@@ -53,9 +70,7 @@ class Watch:
             own, other = ids[offsets[text] : offsets[text + 1]], right[ends[i] : ends[i + 1]]
             if not np.array_equal(own, other):
                 shared = min(len(own), len(other))
-                at = (
-                    int(np.argmax(own[:shared] != other[:shared])) if (own[:shared] != other[:shared]).any() else shared
-                )
+                at = int(np.argmax(np.append(own[:shared] != other[:shared], True)))
                 raise DifferenceError(int(ordinals[text]), f"token {at} differs between the engines")
 
 
