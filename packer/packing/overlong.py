@@ -47,6 +47,15 @@ class Losses:
         return self.dropped_documents + self.short_documents + self.untrained_documents
 
     @property
+    def trained_tokens(self) -> int:
+        return (
+            self.truncated_trained_tokens
+            + self.dropped_trained_tokens
+            + self.short_trained_tokens
+            + self.untrained_trained_tokens
+        )
+
+    @property
     def tokens(self) -> int:
         return self.truncated_tokens + self.dropped_tokens + self.short_tokens + self.untrained_tokens
 

@@ -38,7 +38,7 @@ def check(
     except TypeError as error:
         raise DatasetError(f"manifest.json: options.read is damaged: {error}") from None
     sources = corpus.find_sources(inputs, options, out=str(out)).sources
-    compared = 0
+    compared = lost = 0
     seen, chats = Totals(), ChatCounts()
     with tempfile.TemporaryDirectory(prefix="packer-verify-") as folder:
         documents = Documents(Path(folder), out, manifest, manifest.totals.records)
@@ -55,7 +55,9 @@ def check(
             counts = Totals()
             for batch in encode(reader, engine, ends, chat_ends):
                 chats += batch.chats
-                compared += _compare(documents, batch, seen.records)
+                held, held_trained = _compare(documents, batch, seen.records)
+                compared += held
+                lost += int(_masked(batch).sum()) - held_trained
                 windowed[batch.ordinals + seen.records] = _windowed(batch, manifest.options.min_tokens)
                 counts += Totals(
                     documents=len(batch.ordinals),
@@ -64,19 +66,26 @@ def check(
                     masked_documents=int(batch.masked.sum()),
                 )
             seen += replace(counts, records=sum(reader.tally.records), skipped=reader.tally.skipped)
-        for name in ("records", "documents", "tokens", "skipped", "empty", "masked_documents"):
-            found, expected = getattr(seen, name), getattr(manifest.totals, name)
-            if found != expected:
-                raise DatasetError(f"INPUT has {found} {name}, but the data set was made from {expected}")
-        for name, expected in asdict(manifest.chats or ChatCounts()).items():
-            if (found := getattr(chats, name)) != expected:
-                raise DatasetError(f"INPUT's chats have {found} {name}, but the manifest says {expected}")
+        _check_totals(manifest, seen, chats, lost)
         held = documents.held()
         if compared != held:
             raise DatasetError(f"only {compared} of {held} tokens in the rows are in INPUT")
         if manifest.options.window is not None:
             _check_windows(out, manifest, windowed, Path(folder))
     return compared
+
+
+def _check_totals(manifest: Manifest, seen: Totals, chats: ChatCounts, lost: int) -> None:
+    """lost: tokens of INPUT that a loss mask trains and that are in no row."""
+    for name in ("records", "documents", "tokens", "skipped", "empty", "masked_documents"):
+        found, expected = getattr(seen, name), getattr(manifest.totals, name)
+        if found != expected:
+            raise DatasetError(f"INPUT has {found} {name}, but the data set was made from {expected}")
+    for name, expected in asdict(manifest.chats or ChatCounts()).items():
+        if (found := getattr(chats, name)) != expected:
+            raise DatasetError(f"INPUT's chats have {found} {name}, but the manifest says {expected}")
+    if manifest.options.window is None and lost != (expected := manifest.losses.trained_tokens):
+        raise DatasetError(f"INPUT has {lost} trained tokens that are in no row, but the manifest says {expected}")
 
 
 def _windowed(batch: Encoded, min_tokens: int) -> Int64Array:
@@ -150,8 +159,16 @@ def _chats(
     return render, chat_ends
 
 
-def _compare(documents: Documents, batch: Encoded, first_doc: int) -> int:
-    """Compares a batch's documents with those of the rows; documents that no row holds were lost, and counted."""
+def _masked(batch: Encoded) -> NDArray[np.bool_]:
+    """Trained tokens of documents that came with a loss mask: bool (t,)."""
+    if batch.mask is None:
+        return np.zeros(len(batch.ids), np.bool_)
+    return batch.mask & np.repeat(batch.masked, np.diff(batch.offsets))
+
+
+def _compare(documents: Documents, batch: Encoded, first_doc: int) -> tuple[int, int]:
+    """Compares a batch's documents with those of the rows; documents that no row holds were lost, and counted. Returns
+    how many tokens the rows hold, and how many of these are trained by a loss mask."""
     ordinals = batch.ordinals + first_doc
     if len(ordinals) and ordinals[-1] >= len(documents.lengths):
         raise DatasetError(f"INPUT holds more than the {len(documents.lengths)} records the data set was made from")
@@ -170,7 +187,7 @@ def _compare(documents: Documents, batch: Encoded, first_doc: int) -> int:
         trained = documents.trained[there]
         mask = np.ones(len(here), np.bool_) if batch.mask is None else batch.mask[here]
         _raise_first(ordinals, batch, here, held & (trained != UNKNOWN) & ((trained == 1) != mask), "loss mask")
-    return int(held.sum())
+    return int(held.sum()), int((held & _masked(batch)[here]).sum())
 
 
 def _raise_first(ordinals: Int64Array, batch: Encoded, here: Int64Array, wrong: NDArray[np.bool_], what: str) -> None:
