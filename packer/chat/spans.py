@@ -90,8 +90,8 @@ class Chat:
 
 
 NOT_THE_PROMPT = (
-    "the prompt for message {} is not how the text begins: the chat template renders earlier messages otherwise once "
-    "more follow, or prompts for an answer of another form; --turns each makes one document of each of the assistant's "
+    "the prompt for message {} is not how the text begins: the chat template renders earlier messages in another way once "
+    "others follow them, or prompts for an answer of another form; --turns each makes one document of each of the assistant's "
     "turns"
 )
 
@@ -134,7 +134,7 @@ def turn_stop(chat: Chat, i: int, text: str) -> int:
     ended = chat.text(i + 1)
     if not text.startswith(ended):
         raise RenderError(
-            f"the chat template renders message {i + 1} otherwise once more follow (it rewrites history, as templates "
+            f"the chat template renders message {i + 1} in another way once others follow it (it rewrites history, as templates "
             "with thinking do), so what is trained would not be what inference sees; "
             "--turns each makes one document of each of the assistant's turns"
         )
