@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
+from tokenizers import models, pre_tokenizers
 
 from packer import attempts, engines
 from packer.cli import main
@@ -112,13 +112,13 @@ def test_size_of_the_text(tmp_path: Path) -> None:
 def test_fast_on_what_it_does_not_serve(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, *pack("--tokenizer-engine", "fast", tokenizer=words))
     assert (code, out) == (2, "")
-    assert err == "packer: --tokenizer-engine fast does not serve words.json: its model is WordLevel; auto takes hf then\n"
+    assert (
+        err == "packer: --tokenizer-engine fast does not serve words.json: its model is WordLevel; auto takes hf then\n"
+    )
     assert not Path("out").exists()
 
 
-def test_the_summary_says_why(
-    words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_summary_says_why(words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "WORTHWHILE_BYTES", 1)
     code, out, _ = run(capsys, *pack("--report", "report.json", tokenizer=words))
     assert code == 0
