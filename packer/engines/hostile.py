@@ -51,6 +51,7 @@ LINES = (
     "a\x00b\x00\x00 c\x00",
     "def f(x):\n\tif x:\n\t\treturn  x   # \u3000 no\n\n\n",
     "https://example.org/a/b?c=d&e=%20f#g user@example.org 12:30:45 3.14159e-10 1,234,567.89",
+    "<0x0A> a<0x41>b <0x84>Gri <0xE4><0xB8><0xAD> <0xff> <0x0> 0x3C <0x3C> <0x20>, as a token of a byte is written",
     "\\u00e9 \\n &amp; <p>text</p> <!-- --> ${x} %s {{y}} [[z]] ``` *** --- ___ ...",
     "Å Å A\u030a ﬁ ﬀ ① ㎏ ﷺ ｆｕｌｌ Ω K Ω q\u0307\u0323 q\u0323\u0307 가 \u1100\u1161 각\u11a8",
 )

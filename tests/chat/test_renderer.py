@@ -300,7 +300,7 @@ def test_white_space_ends_a_turn_where_nothing_else_does(folder_of: Folder, tmp_
 
 
 def test_rewritten_history_is_refused_with_advice(folder_of: Folder) -> None:
-    with pytest.raises(RenderError, match=r"message 2 otherwise .*--turns each"):
+    with pytest.raises(RenderError, match=r"message 2 in another way .*--turns each"):
         render(folder_of("thinking"), conversation(TWO))
     documents = render(folder_of("thinking"), conversation(TWO), turns="each")
     assert [spans for _, spans in documents] == [

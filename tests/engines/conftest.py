@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import string
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -30,9 +31,9 @@ def _lines() -> list[str]:
 
 
 @cache
-def _byte_level(use_regex: bool = True, **model: Any) -> str:
+def _byte_level(use_regex: bool = True) -> str:
     """Byte-level BPE as GPT-2's; without the pattern its merges reach over words."""
-    backend = tokenizers.Tokenizer(models.BPE(**model))
+    backend = tokenizers.Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
     trainer = trainers.BpeTrainer(
         vocab_size=1500,
@@ -45,14 +46,17 @@ def _byte_level(use_regex: bool = True, **model: Any) -> str:
 
 
 @cache
-def _sentence_piece() -> str:
+def _sentence_piece(bytes_added: bool = False) -> str:
     """BPE over characters, with a token for each byte, as Llama-2's."""
     backend = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     special = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256))]
-    trainer = trainers.BpeTrainer(vocab_size=1500, special_tokens=special, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=1500, special_tokens=special, initial_alphabet=[*string.printable], show_progress=False
+    )
     backend.train_from_iterator((line.replace(" ", "▁") for line in _lines()), trainer)
     content = json.loads(backend.to_str())
-    content["added_tokens"] = content["added_tokens"][:3]
+    if not bytes_added:
+        content["added_tokens"] = content["added_tokens"][:3]
     return json.dumps(content)
 
 
@@ -94,10 +98,12 @@ def _grid() -> dict[str, Content]:
     ]
     deepseek = [r"\p{N}{1,3}", *deepseek[1:]]
     lacking = json.loads(base)
-    del lacking["model"]["vocab"]["Ā"]  # the byte 0
+    lacking["model"]["vocab"]["none"] = lacking["model"]["vocab"].pop("Ā")  # the byte 0
     unknown = json.loads(base)
     unknown["model"]["unk_token"] = "<nowhere>"
-    del unknown["model"]["vocab"]["Ā"]
+    unknown["model"]["vocab"]["none"] = unknown["model"]["vocab"].pop("Ā")
+    angle = json.loads(pieces)
+    angle["model"]["vocab"]["none"] = angle["model"]["vocab"].pop("<")
     cut = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
     pad = {"strategy": {"Fixed": 40}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0}
     ends = json.loads(base)
@@ -133,7 +139,7 @@ def _grid() -> dict[str, Content]:
         "replace a letter": changed(base, normalizer=dict(spaces, pattern={"String": "a"}, content="bb")),
         "replace a pattern": changed(base, normalizer=dict(spaces, pattern={"Regex": r"\s+"}, content=" ")),
         "ignore merges": changed(wide, model={"ignore_merges": True}),
-        "end of word": json.loads(_byte_level(end_of_word_suffix="</w>")),
+        "end of word": changed(base, model={"end_of_word_suffix": "</w>"}),
         "truncation": changed(base, truncation=cut, padding=dict(pad, pad_token="<s>")),
         "post-processor": ends,
         "byte lacking": lacking,
@@ -141,7 +147,9 @@ def _grid() -> dict[str, Content]:
         **{f"added {flag}": changed(base, first={flag: True}) for flag in ("lstrip", "rstrip", "single_word")},
         "added normalized": changed(base, first={"normalized": True}),
         "added nfc normalized": changed(base, normalizer=nfc, first={"normalized": True}),
-        "added text": changed(base, more={"hello": {}, " the ": {}, "é": {}, "<|end|>x": {}, "\n\n": {"lstrip": True}}),
+        "added text": changed(
+            base, more={"hello": {}, " the ": {}, "ü中": {}, "<|end|>x": {}, "\n\n": {"lstrip": True}}
+        ),
         "added elsewhere": changed(base, more={"hello": {}}, at=5000),
         "added nfc accent": changed(base, normalizer=nfc, more={"Ångé": {"normalized": True}}),
         "added nfc accent, whole": changed(base, normalizer=nfc, more={"Ångé": {}}),
@@ -151,6 +159,8 @@ def _grid() -> dict[str, Content]:
             pieces,
             pre_tokenizer={"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False},
         ),
+        "angle lacking": changed(json.dumps(angle), **sp),
+        "bytes added": changed(_sentence_piece(bytes_added=True), **sp),
         "no fusion": changed(pieces, model={"fuse_unk": False}, **sp),
         "no bytes": changed(pieces, model={"byte_fallback": False}, **sp),
         "no bytes, no fusion": changed(pieces, model={"byte_fallback": False, "fuse_unk": False}, **sp),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 import subprocess
 import sys
@@ -113,8 +112,6 @@ def test_many_threads_and_one_engine() -> None:
     batches = [list(documents(60, seed)) for seed in range(24)]
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(engine.encode, batches * 3))
-    for batch, answers in zip(batches, zip(*(found[i::24] for i in range(24)), strict=True), strict=False):
-        del batch, answers
     for i, batch in enumerate(batches):
         right, ends = reference.encode(batch)
         for ids, offsets in found[i::24]:
@@ -160,7 +157,6 @@ def test_memory_is_no_larger(tmp_path: Path, command: str) -> None:
         arguments += ["--out", str(tmp_path / engine)] if command == "pack" else []
         done = subprocess.run(
             [sys.executable, "-c", PEAK, *arguments, "--tokenizer-engine", engine],
-            env=dict(os.environ),
             capture_output=True,
             text=True,
             check=True,
@@ -168,8 +164,5 @@ def test_memory_is_no_larger(tmp_path: Path, command: str) -> None:
         )
         return int(done.stdout.split()[-1])
 
-    peak("fast")  # the trial's verdict is kept: it is no part of later runs
-    shutil_free = tmp_path / "fast"
-    if shutil_free.exists():
-        shutil_free.rename(tmp_path / "first")
+    made(tmp_path / "first", "pack", source, "--tokenizer", TOKENIZER, "--max-length", "2048")  # with the trial
     assert peak("fast") <= 1.15 * peak("hf")
