@@ -16,6 +16,7 @@ puts in front of a text stands where the text begins.
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,10 +71,16 @@ class Aligner:
         """Documents whose tokens' bytes are all of the text's: bool (n,)."""
         sizes = np.fromiter((len(t) if t.isascii() else len(t.encode()) for t in texts), np.int64, len(texts))
         known: BoolArray = totals == sizes
-        if self._table is not None and self._table.normalizes:
+        if self._table is not None and self._table.normalizer:
             for i in np.flatnonzero(known).tolist():
-                known[i] = self._backend.normalizer.normalize_str(texts[i]) == texts[i]
+                known[i] = self._is_normal(texts[i], self._table.normalizer)
         return known
+
+    def _is_normal(self, text: str, normalizer: str) -> bool:
+        """Whether the tokenizer's normalizer leaves the text as it is."""
+        if normalizer == "NFC":  # the most usual, and Python knows a quick answer
+            return unicodedata.is_normalized("NFC", text)
+        return bool(self._backend.normalizer.normalize_str(text) == text)
 
     def _by_offsets(
         self, texts: Sequence[str], ids: Sequence[Int32Array], spans: Sequence[Spans]
@@ -136,14 +143,14 @@ class _Table:
 
     widths: int64 (v,), bytes of text, UNKNOWN for some; blank: bool (v,), ids whose token begins with a blank; added:
     bool (v,), added tokens; prefix: where the tokenizer puts a blank in front, "" nowhere, "document" or "section" (of
-    what stands between added tokens); normalizes: whether a normalizer may change a text.
+    what stands between added tokens); normalizer: what may change a text otherwise, "" nothing.
     """
 
     widths: Int64Array
     blank: BoolArray
     added: BoolArray
     prefix: str
-    normalizes: bool
+    normalizer: str
 
     def widths_of(self, ids: Int32Array, offsets: Int64Array, texts: Sequence[str]) -> Int64Array:
         """Bytes of text that each token stands for: int64 (t,)."""
@@ -184,7 +191,7 @@ def _table(backend: tokenizers.Tokenizer) -> _Table | None:
         np.zeros(size, np.bool_),
         np.zeros(size, np.bool_),
         prefix,
-        normalizes=byte_level and state["normalizer"] is not None,
+        normalizer=(state["normalizer"] or {}).get("type", "") if byte_level else "",
     )
     for token, i in vocab.items():
         table.widths[i] = widths.get(token, UNKNOWN)

@@ -22,14 +22,17 @@ class Recommendation:
     reason: str
 
 
-def recommend(histogram: Histogram, prices: Sequence[Price], max_lengths: Sequence[int]) -> Recommendation:
-    """At the shortest of the max_lengths that few documents exceed, else at the longest."""
+def recommend(
+    histogram: Histogram, prices: Sequence[Price], max_lengths: Sequence[int], *, masked: bool = False
+) -> Recommendation:
+    """At the shortest of the max_lengths that few documents exceed, else at the longest. masked: all documents have a
+    loss mask, so that pack does not split them."""
     max_length = next((n for n in sorted(max_lengths) if _long(histogram, n) <= FEW_LONG), max(max_lengths))
     at = {price.strategy: price for price in prices if price.max_length == max_length}
     if "bfd" not in at:
         reason = f"every document is longer than {max_length:,} tokens and dropped: raise max_length, or split them"
         return Recommendation("bfd", max_length, reason)
-    reasons = [_about_padding(at), *_about_long(histogram, max_length)]
+    reasons = [_about_padding(at), *_about_long(histogram, max_length, masked)]
     strategy = "bucketed" if _padding_is_little(at) else "bfd"
     reasons += _about_ranks(at[strategy])
     return Recommendation(strategy, max_length, "; ".join(reasons))
@@ -60,7 +63,7 @@ def _about_padding(at: dict[str, Price]) -> str:
     )
 
 
-def _about_long(histogram: Histogram, max_length: int) -> list[str]:
+def _about_long(histogram: Histogram, max_length: int, masked: bool) -> list[str]:
     documents, tokens = histogram.longer_than(max_length)
     share = documents / histogram.documents
     if share <= FEW_LONG:
@@ -68,6 +71,8 @@ def _about_long(histogram: Histogram, max_length: int) -> list[str]:
     advice = "split them, as pack does by default, or raise max_length"
     if share > MANY_LONG:
         advice = "raise max_length, split them (pack's default), or cut windows with packer window"
+    if masked:
+        advice = "raise max_length, for pack truncates what has a loss mask"
     return [
         f"{documents:,} documents ({share:.1%}) are longer, and truncation would lose {tokens:,} tokens "
         f"({tokens / histogram.tokens:.1%}): {advice}"

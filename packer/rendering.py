@@ -84,8 +84,8 @@ class Rendering:
     stay text, which the template's own would then do too. Raises RenderError, and UsageError for the whole run."""
 
     def __init__(self, options: ChatOptions, control: re.Pattern[str] | None, *, literal: bool = False) -> None:
-        self.renderer = Renderer(options)
-        self._options, self._control, self._literal = options, control, literal
+        self.renderer = Renderer(options, control)
+        self._options, self._literal = options, literal
 
     def __call__(self, record: Conversation | Pair) -> list[Rendered]:
         if self._literal and (isinstance(record, Conversation) or self._options.template is not None):
@@ -93,10 +93,7 @@ class Rendering:
                 "--special-in-text literal would make text of the chat template's own control tokens, so chats cannot "
                 "be rendered with it; leave it out"
             )
-        texts = self._conversation(record) if isinstance(record, Conversation) else self.renderer(record)
-        if self._control and any(map(self._control.search, _said(record))):
-            return [replace(text, control=True) for text in texts]
-        return texts
+        return self._conversation(record) if isinstance(record, Conversation) else self.renderer(record)
 
     def check(self, counts: ChatCounts) -> None:
         """Raises UsageError if no chat had anything to train on, and that is the template's fault."""
@@ -184,20 +181,3 @@ def _call_with_object(call: dict[str, Any]) -> dict[str, Any]:
     arguments = call.get("arguments")
     found = _object(arguments) if isinstance(arguments, str) else None
     return {**call, "arguments": found} if isinstance(found, dict) else call
-
-
-def _said(record: Conversation | Pair) -> Iterator[str]:
-    """The texts of a record that come from its writer, not from the template."""
-    if isinstance(record, Pair):
-        yield record.prompt + record.completion  # joined: a token may be written across the two
-    else:
-        yield from _texts([record.messages, record.tools])
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Every text in it, names of fields left out."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _texts(part)

@@ -160,7 +160,12 @@ def stats_of_lengths(
 def _priced(
     measured: _Measured, max_lengths: Sequence[int], terms: Terms, windows: tuple[int, Windowing] | None
 ) -> Stats:
-    histogram = measured.lengths.histogram
+    histogram, source = measured.lengths.histogram, measured.source
+    masked = bool(
+        source.chats and source.chats.documents == histogram.documents and (source.chat or {})["loss"] != "all"
+    )
+    if masked and terms.overlong is None:
+        terms = replace(terms, overlong="truncate")  # as pack does
     found = list(prices(measured.lengths, max_lengths, terms))
     return Stats(
         documents=histogram.documents,
@@ -170,7 +175,7 @@ def _priced(
         length=_lengths(histogram),
         truncation=[_truncation(histogram, max_length) for max_length in max_lengths],
         strategies=found,
-        recommendation=recommend(histogram, found, max_lengths),
+        recommendation=recommend(histogram, found, max_lengths, masked=masked),
         windows=_windows(histogram, *windows) if windows else None,
         terms=terms,
         source=measured.source,

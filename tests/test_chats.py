@@ -470,6 +470,18 @@ def test_stats_of_chats(packer: Packer) -> None:
     assert "1 chat has none" in printed
 
 
+def test_stats_price_chats_as_pack_packs_them(packer: Packer) -> None:
+    records: list[Any] = [HI] * 9 + [[user("word " * 100), bot("short answer")]] * 3
+    packer.pack(records)
+    source = packer.write(records)
+    packer.run("stats", source, "--tokenizer", SAMPLE, "--max-length", 64, "--json", packer.folder / "s.json")
+    found = json.loads((packer.folder / "s.json").read_text(encoding="utf-8"))
+    assert found["terms"]["overlong"] == "truncate"
+    assert "raise max_length, for pack truncates what has a loss mask" in found["recommendation"]["reason"]
+    packer.run("stats", source, "--tokenizer", SAMPLE, "--loss", "all", "--json", packer.folder / "s.json")
+    assert json.loads((packer.folder / "s.json").read_text(encoding="utf-8"))["terms"]["overlong"] is None
+
+
 def test_the_same_bytes_again(packer: Packer) -> None:
     packer.pack([HI, HI[:2]] * 5)
     first = (packer.out / "manifest.json").read_bytes()

@@ -168,9 +168,9 @@ REFUSED = {
     "text_web/test.jsonl.gz": "message",
     "text_web/test.jsonl.zst": "message",
     "code/HumanEval.jsonl.gz": "task_id",
-    "sft_messages/chatml.jsonl": "messages",
-    "sft_sharegpt/dummy_conversation.json": "conversations",
-    "sft_alpaca/identity.json": "instruction",
+    "sft_turns/question.jsonl": "question_id, category, turns",
+    "sft_seed/seed_tasks.jsonl": "instances",
+    "sft_prompt/gsm8k_test.jsonl": "question, answer",
 }
 
 
