@@ -1,7 +1,7 @@
 """A tokenizer's files, fetched into a temporary folder that goes when the process ends: engines want them as files.
 
-    s3://bucket/tok                  the folder's tokenizer.json and what stands beside it
-    s3://bucket/tok/tokenizer.json   the same
+s3://bucket/tok                  the folder's tokenizer.json and what stands beside it
+s3://bucket/tok/tokenizer.json   the same
 """
 
 from __future__ import annotations

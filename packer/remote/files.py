@@ -7,6 +7,7 @@ times whatever the store, and only if the file is still the one that was opened 
 from __future__ import annotations
 
 import io
+from functools import partial
 from time import sleep
 from typing import Any
 
@@ -15,7 +16,8 @@ from packer.remote.stores import Stat, filesystem, reason_of, stat_of
 from packer.remote.urls import in_this_process, shown
 
 WAITS = (1.0, 4.0, 16.0)  # seconds before each new try
-FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, PackerError)  # no use in trying again
+# No use in trying again: what is not there, what is not allowed, what a store or its package cannot do.
+FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotImplementedError, ValueError, PackerError)
 BLOCK = 8 << 20  # bytes asked for at once
 RANDOM_BLOCK, RANDOM_BLOCKS = 4 << 20, 16  # of these so many are kept, where reads jump between columns
 
@@ -61,7 +63,7 @@ class RemoteFile(io.RawIOBase):
         wanted = max(0, min(len(view), self.size() - self._at))
         done = 0
         while done < wanted:
-            data = self._try(lambda: self._read(wanted - done))
+            data = self._try(partial(self._read, wanted - done))
             view[done : done + len(data)] = data
             done += len(data)
             self._at += len(data)
@@ -86,7 +88,7 @@ class RemoteFile(io.RawIOBase):
                 return action()
             except Exception as error:  # each store has its own errors
                 self._drop()
-                if wait is None or isinstance(error, FINAL):
+                if wait is None or isinstance(error, FINAL) or type(error).__name__ == "NoCredentialsError":
                     raise self._told(error) from None  # the cause would show the URL with its secrets
             sleep(wait)
         raise AssertionError("the last try returns or raises")

@@ -16,7 +16,7 @@ from packer.remote.urls import is_url, local_path, shown
 
 @dataclass(frozen=True, repr=False)
 class RemotePath:
-    """What a URL names. As a text it has no credentials; `url` has them. Raises DatasetError where it cannot be read."""
+    """What a URL names. As a text it has no credentials; `url` has them. Raises DatasetError."""
 
     url: str
 

@@ -1,8 +1,8 @@
 """URLs as texts. What is secret in one is for the store alone: everyone else gets `shown`.
 
-    https://user:secret@host/a.jsonl?sig=abc   ->   https://host/a.jsonl
-    s3://KEY:SECRET@bucket/a.jsonl             ->   s3://bucket/a.jsonl
-    s3://bucket/a.jsonl?versionId=3            ->   the same: it says which content is meant
+https://user:secret@host/a.jsonl?sig=abc   ->   https://host/a.jsonl
+s3://KEY:SECRET@bucket/a.jsonl             ->   s3://bucket/a.jsonl
+s3://bucket/a.jsonl?versionId=3            ->   the same: it says which content is meant
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ def shown(text: str) -> str:
 
 
 def shown_in(text: str, *urls: str) -> str:
-    """A text, such as a store's message, without what is secret in these URLs and in the environment."""
+    """A text, such as a store's message, without what is secret in these URLs (or arguments that hold one) and in the
+    environment."""
+    urls = tuple(one[found.start() :] for one in urls if (found := URL.search(one)))
     for url in urls:
         text = text.replace(url, shown(url))
     text = re.sub(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/@]+:[^\s@]*@", r"\1", text)
