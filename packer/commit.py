@@ -63,10 +63,10 @@ class Output:
             if path.name != MARK:
                 shutil.rmtree(path)
 
-    def publish(self, text: str) -> None:
-        """Makes OUT/.tmp/data and the manifest's text the data set. What --overwrite replaces goes only now."""
+    def publish(self, described: manifest.Manifest) -> manifest.Manifest:
+        """Makes OUT/.tmp/data and the manifest the data set. What --overwrite replaces goes only now."""
         hidden = self.folder / manifest.FILE
-        hidden.write_text(text, encoding="utf-8")
+        hidden.write_text(described.to_json(), encoding="utf-8")
         sync(hidden)
         sync(self.folder / manifest.DATA)
         old = self.out / manifest.FILE
@@ -80,6 +80,7 @@ class Output:
         hidden.rename(self.out / manifest.FILE)
         sync(self.out)
         shutil.rmtree(self.folder)
+        return described
 
     def abandon(self) -> None:
         """Removes what this run made; a data set that stood here before still does."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, is_dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from packer.conversation import ChatCounts
 from packer.errors import DatasetError
 from packer.packing.overlong import Losses
+from packer.remote import Place
 from packer.schema import FORMAT_NAME, FORMAT_VERSION, Layout, Skipped
 from packer.shards import ShardFile
 from packer.windowing import Coverage, Windowing
@@ -24,13 +25,17 @@ DATA = "data"
 
 @dataclass(frozen=True)
 class InputFile:
-    """One input file: its path as the user named it, the ordinal of its first record, its records, their tokens."""
+    """One input file: its path as the user named it, the ordinal of its first record, its records, their tokens.
+
+    size, etag: of a file in a store, its bytes and what the store says of its content; the URL has no credentials."""
 
     path: str
     first_doc: int
     documents: int
     tokens: int
     commit: str | None = None  # of a hub data set
+    size: int | None = None
+    etag: str | None = None
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,7 @@ class Manifest:
         return json.dumps(head | body, indent=1, ensure_ascii=False) + "\n"
 
 
-def load(out: Path) -> Manifest:
+def load(out: Place) -> Manifest:
     """Reads and checks OUT/manifest.json."""
     path = out / FILE
     if not path.exists():
@@ -140,7 +145,7 @@ def load(out: Path) -> Manifest:
     return load_file(path)
 
 
-def load_file(path: Path) -> Manifest:
+def load_file(path: Place) -> Manifest:
     """Reads a manifest; DatasetError where it is not one, or a value in it is not of its type."""
     try:
         body = json.loads(path.read_bytes())

@@ -18,9 +18,8 @@ import numpy
 import pyarrow
 import tokenizers
 
-from packer import __version__, attempts, corpus, cutting, engines, finish, metrics, stage, tokenizer
+from packer import __version__, attempts, corpus, cutting, engines, finish, metrics, stage, tokenizer, upload
 from packer.chat import Renderer
-from packer.commit import Output
 from packer.conversation import ChatCounts
 from packer.corpus import Partition
 from packer.corpus.documents import KEPT_REASONS
@@ -28,6 +27,7 @@ from packer.errors import InputError, UsageError
 from packer.executors.local import ordered_map
 from packer.manifest import InputFile, Manifest, Options, TokenizerFacts, Totals
 from packer.packing.overlong import Losses
+from packer.remote import Place, place
 from packer.rendering import describe
 from packer.schema import Layout, Skipped
 from packer.shards import arrow_schema
@@ -47,23 +47,28 @@ class Facts:
 
 @dataclass(frozen=True)
 class Result:
-    out: Path
+    out: Place
     manifest: Manifest
     facts: Facts
 
 
 def pack(
     inputs: Sequence[str],
-    out: Path,
+    out: Path | str | Place,
     job: Job,
     layout: Layout,
     output: finish.Output,
     *,
     overwrite: bool = False,
+    staging: Path | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """Packs INPUT into a data set at `out`. Raises a PackerError, and then leaves `out` as it was."""
+    """Packs INPUT into a data set at `out`. Raises a PackerError, and then leaves `out` as it was.
+
+    staging: where to work while `out` is a URL; by default in the system's temporary folder.
+    """
     began = perf_counter()
+    out = place(out)
     if job.tokenizer is not None:
         tokenizer.find(job.tokenizer.source)  # a wrong name should show before anything is read
     found = corpus.find_sources(inputs, job.read, out=str(out))
@@ -73,7 +78,7 @@ def pack(
     if options is not None:
         options, choice = attempts.choose(options, found.sources, job.read.limit)
     partitions = corpus.partition(found.sources, job.read)
-    target = Output(out, overwrite=overwrite)
+    target = upload.output(out, overwrite=overwrite, staging=staging)
     target.open()
     try:
         reports, choice = attempts.run(
@@ -87,7 +92,7 @@ def pack(
         staged = perf_counter()
         facts = _tokenizer_facts(job, choice, sum(report.checked for report in reports))
         manifest = _finish(job, layout, output, partitions, reports, facts, target.folder)
-        target.publish(manifest.to_json())
+        manifest = target.publish(manifest)
     except BaseException:
         target.abandon()
         raise
@@ -98,12 +103,13 @@ def pack(
 
 def window(
     inputs: Sequence[str],
-    out: Path,
+    out: Path | str | Place,
     job: Job,
     layout: Layout,
     output: finish.Output,
     *,
     overwrite: bool = False,
+    staging: Path | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """Cuts INPUT into windows as `job.window` says, one a row, each one attention sequence. Otherwise as `pack`."""
@@ -115,7 +121,7 @@ def window(
             "would be in none of them; --allow-gaps if that is meant"
         )
     layout = replace(layout, boundaries="row" if job.window.scope == "corpus" else "document")
-    return pack(inputs, out, job, layout, output, overwrite=overwrite, progress=progress)
+    return pack(inputs, out, job, layout, output, overwrite=overwrite, staging=staging, progress=progress)
 
 
 def _stage_all(
@@ -270,7 +276,9 @@ def _inputs(partitions: Sequence[Partition], reports: Sequence[PartitionReport])
     for source, group in groupby(slices, key=lambda item: item[0]):
         counts = list(group)
         documents = sum(records for _, records, _ in counts)
-        files.append(InputFile(source.path, first_doc, documents, sum(n for _, _, n in counts), source.commit))
+        tokens = sum(n for _, _, n in counts)
+        size = source.size if source.remote else None
+        files.append(InputFile(source.path, first_doc, documents, tokens, source.commit, size, source.etag))
         first_doc += documents
     return files
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from packer.errors import DatasetError
 from packer.plan import Int64Array
+from packer.remote import Place
 from packer.rows import Lists
 from packer.schema import FORMAT_NAME, FORMAT_VERSION, Column, Layout, columns_of
 from packer.staging import sync
@@ -159,18 +160,26 @@ def _writer(sink: _Hashing, schema: pa.Schema, file_format: str, compression: st
     return open_writer(sink, schema, options=options)
 
 
-def read_shard(path: Path, file_format: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+def read_shard(path: Place, file_format: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     """A shard's record batches in order, page checksums verified. Errors of the file are DatasetErrors naming it."""
     try:
         if file_format == "parquet":
-            with pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False) as parquet:
+            with _opened(path) as source, _parquet(source) as parquet:
                 for group in range(parquet.num_row_groups):
                     yield from parquet.read_row_group(group, columns=columns, use_threads=False).to_batches()
         else:
-            with pa.OSFile(str(path)) as source:
+            with _opened(path) as source:
                 yield from _ipc_batches(source, file_format, columns)
     except (OSError, pa.ArrowException, EOFError) as error:
         raise DatasetError(f"shard {path} cannot be read: {error}") from error
+
+
+def _opened(path: Place) -> pa.NativeFile:
+    return pa.OSFile(str(path)) if isinstance(path, Path) else pa.PythonFile(path.open(), "r")
+
+
+def _parquet(source: pa.NativeFile) -> pq.ParquetFile:
+    return pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
 
 
 def _ipc_batches(source: pa.NativeFile, file_format: str, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
@@ -183,12 +192,12 @@ def _ipc_batches(source: pa.NativeFile, file_format: str, columns: list[str] | N
         yield batch.select(columns) if columns else batch
 
 
-def shard_schema(path: Path, file_format: str) -> pa.Schema:
+def shard_schema(path: Place, file_format: str) -> pa.Schema:
     """The schema with the metadata that the shard carries about itself."""
     try:
-        if file_format == "parquet":
-            return pq.read_schema(path)
-        with pa.OSFile(str(path)) as source:
+        with _opened(path) as source:
+            if file_format == "parquet":
+                return pq.read_schema(source)
             return (pa.ipc.open_file if file_format == "arrow" else pa.ipc.open_stream)(source).schema
     except (OSError, pa.ArrowException) as error:
         raise DatasetError(f"shard {path} cannot be read: {error}") from error

@@ -24,6 +24,7 @@ import tokenizers
 
 from packer.errors import TokenizerError
 from packer.plan import BoolArray, Int32Array, Int64Array, offsets_of
+from packer.remote import fetch_tokenizer, is_url, local_path, shown
 
 CONFIG_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 
@@ -63,8 +64,10 @@ class Tokenizer:
 
 
 def find(source: str) -> Path:
-    """The tokenizer.json of a file, a folder or a hub name. Raises TokenizerError where there is none."""
-    path = Path(source)
+    """The tokenizer.json of a file, a folder, a URL of either or a hub name. Raises TokenizerError if there is none."""
+    if is_url(source):
+        return fetch_tokenizer(source)
+    path = Path(local_path(source))
     if path.is_dir():
         path = path / "tokenizer.json"
         if not path.exists():
@@ -78,25 +81,27 @@ def find(source: str) -> Path:
 
 
 def load(source: str) -> Tokenizer:
-    """Loads a tokenizer.json, a folder that holds one, or a hub name; once a process, while the files stay as they are.
+    """Loads a tokenizer.json, a folder that holds one, its URL, or a hub name; once a process, while the files stay as
+    they are.
 
     Truncation and padding that a tokenizer.json may carry never take effect here.
     """
     path = find(source)
     files = [path, *(path.parent / name for name in CONFIG_FILES)]
-    return _load(source, path, tuple(file.stat().st_mtime_ns if file.exists() else None for file in files))
+    return _load(shown(source), path, tuple(file.stat().st_mtime_ns if file.exists() else None for file in files))
 
 
 @cache
 def _load(source: str, path: Path, stamps: tuple[int | None, ...]) -> Tokenizer:  # noqa: ARG001  stamps are the cache's
     data = path.read_bytes()
+    name = source if is_url(source) else path
     try:
         backend = tokenizers.Tokenizer.from_str(data.decode())
     except Exception as error:  # the library raises bare Exceptions
-        raise TokenizerError(f"tokenizer {path} cannot be loaded: {error}") from error
+        raise TokenizerError(f"tokenizer {name} cannot be loaded: {error}") from error
     if getattr(backend.model, "dropout", None):
         raise TokenizerError(
-            f"tokenizer {path} has BPE dropout {backend.model.dropout}: its ids differ from run to run; "
+            f"tokenizer {name} has BPE dropout {backend.model.dropout}: its ids differ from run to run; "
             "set model.dropout to null in tokenizer.json"
         )
     backend.no_truncation()

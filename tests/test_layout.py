@@ -18,6 +18,7 @@ ROOMS = [
     "packing rows metrics batching",
     "pricing sampling",
     "recommending",
+    "remote",
     "corpus tokenizer staging chat alignment",
     "engines",
     "encoding shards cutting",

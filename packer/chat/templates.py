@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from packer.errors import TokenizerError, UsageError
+from packer.remote import fetch_tokenizer, is_url, local_path, shown
 
 Loss = Literal["assistant", "completion", "last", "all"]
 Turns = Literal["all", "each"]
@@ -99,7 +100,7 @@ class TemplateSet:
 
 def load_templates(options: ChatOptions) -> TemplateSet:
     """Reads the templates that `options` name; none that fits is a UsageError, a broken file a TokenizerError."""
-    folder = _folder(options.tokenizer)
+    folder, tokenizer = _folder(options.tokenizer), shown(options.tokenizer)
     config = _json(folder / CONFIG)
     special_tokens = _special_tokens(folder, config)
     if options.template is not None and Path(options.template).is_file():
@@ -109,25 +110,27 @@ def load_templates(options: ChatOptions) -> TemplateSet:
     if options.template is not None:
         if options.template not in own:
             raise UsageError(
-                f"--chat-template {options.template}: no such file, and tokenizer {options.tokenizer} has "
+                f"--chat-template {shown(options.template)}: no such file here, and tokenizer {tokenizer} has "
                 + (f"no template of that name, only {names}" if own else "no chat template at all")
             )
         return TemplateSet(own, options.template, special_tokens)
     if not own:
         raise UsageError(
-            f"tokenizer {options.tokenizer} has no chat template, so chats cannot be rendered; "
+            f"tokenizer {tokenizer} has no chat template, so chats cannot be rendered; "
             "name a Jinja file with --chat-template"
         )
     if DEFAULT not in own:
         raise UsageError(
-            f"tokenizer {options.tokenizer} has several chat templates and none is the default; "
+            f"tokenizer {tokenizer} has several chat templates and none is the default; "
             f"name one with --chat-template: {names}"
         )
     return TemplateSet(own, None, special_tokens)
 
 
 def _folder(source: str) -> Path:
-    path = Path(source)
+    if is_url(source):
+        return fetch_tokenizer(source).parent
+    path = Path(local_path(source))
     if path.is_dir():
         return path
     if path.exists():

@@ -22,6 +22,7 @@ from packer.cli.stats import stats
 from packer.cli.verify import verify
 from packer.cli.window import window
 from packer.errors import PackerError
+from packer.remote import remove_copies
 
 INTERRUPTED, TERMINATED = 130, 143
 
@@ -50,6 +51,7 @@ def main(args: Sequence[str] | None = None) -> None:
     except Interrupted as interrupted:
         _say("interrupted")
         sys.stderr.flush()
+        remove_copies()
         os._exit(interrupted.args[0])  # at once: a thread may be deep in a tokenizer call
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)

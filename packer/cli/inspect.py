@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from packer.cli.options import run_options
+from packer.cli.options import PLACE, contains, run_options
+from packer.remote import Place, shown_in
 
 if TYPE_CHECKING:
     from packer.inspection import Vocabulary
@@ -32,7 +33,7 @@ def _ranges(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> l
 
 
 @click.command(short_help="Show what is in a data set, and rows of it.")
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("out", type=PLACE)
 @click.option(
     "--row",
     "rows",
@@ -54,7 +55,7 @@ def _ranges(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> l
 @click.option("--tokenizer", metavar="T", help="Default: the one named in the manifest.")
 @run_options
 def inspect(
-    out: Path, rows: list[range], decode: bool, html_file: Path | None, tokenizer: str | None, quiet: bool
+    out: Place, rows: list[range], decode: bool, html_file: Path | None, tokenizer: str | None, quiet: bool
 ) -> None:
     """Show the totals of the data set OUT, then row K: its segments, where they come from, what is trained."""
     from packer import inspection, manifest
@@ -75,16 +76,16 @@ def inspect(
         _show(out, facts, numbers, vocabulary)
 
 
-def _check(file: Path, out: Path) -> None:
+def _check(file: Path, out: Place) -> None:
     """What is wrong with the file should show before anything is read."""
     from packer import page
 
-    if out.absolute() in file.absolute().parents or not file.absolute().parent.is_dir():
+    if contains(out, file) or not file.absolute().parent.is_dir():
         raise click.UsageError(f"--html {file}: must be in a folder that exists, and not in OUT")
     page.require(charts=False)
 
 
-def _show(out: Path, facts: Manifest, numbers: list[int], vocabulary: Vocabulary | None) -> None:
+def _show(out: Place, facts: Manifest, numbers: list[int], vocabulary: Vocabulary | None) -> None:
     from rich.console import Console
 
     from packer import inspection
@@ -99,7 +100,7 @@ def _show(out: Path, facts: Manifest, numbers: list[int], vocabulary: Vocabulary
 
 
 def _write(
-    file: Path, out: Path, facts: Manifest, numbers: list[int], vocabulary: Vocabulary | None, quiet: bool
+    file: Path, out: Place, facts: Manifest, numbers: list[int], vocabulary: Vocabulary | None, quiet: bool
 ) -> None:
     from packer import inspection
     from packer.page import rows as page
@@ -109,7 +110,7 @@ def _write(
         facts,
         inspection.read_rows(out, facts, numbers),
         vocabulary,
-        shlex.join(["packer", *sys.argv[1:]]),
+        shown_in(shlex.join(["packer", *sys.argv[1:]]), *sys.argv[1:]),
     )
     file.write_text(text, encoding="utf-8")
     if not quiet:

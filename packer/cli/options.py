@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from packer.packing import ORDERS
+from packer.remote import Place, place
 from packer.schema import COLUMNS, COMPRESSIONS, FORMATS, LABELS, POSITIONS
 
 if TYPE_CHECKING:
@@ -53,6 +54,18 @@ def wording(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchOption) and (advice := OTHER_TOOLS.get(error.option_name.replace("_", "-"))):
         return f"there is no option {error.option_name}: {advice}"
     return error.format_message()
+
+
+class PlaceType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  generic in newer versions only
+    """A folder: a path, or the URL of one in a store."""
+
+    name = "path"
+
+    def convert(self, value: Any, _: click.Parameter | None, __: click.Context | None) -> Place:
+        return place(value)
+
+
+PLACE = PlaceType()
 
 
 def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
@@ -104,8 +117,14 @@ run_options = _together(
 
 data_options = _together(
     click.argument("inputs", metavar="INPUT...", nargs=-1, required=True),
-    click.option("--tokenizer", metavar="T", help="A tokenizer.json, a folder that holds one, or a hub name."),
-    click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the data set."),
+    click.option("--tokenizer", metavar="T", help="A tokenizer.json, a folder that holds one, a URL, or a hub name."),
+    click.option("--out", type=PLACE, required=True, help="Folder for the data set, here or in a store."),
+    click.option(
+        "--staging",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="DIR",
+        help="Where to work while OUT is a URL; default: the system's temporary folder.",
+    ),
     click.option(
         "--overwrite", is_flag=True, help="Replace a data set of packer's at OUT, when the new one is finished."
     ),
@@ -234,6 +253,11 @@ tokenizer_options = _together(
         help="What computes the ids, which are the same: auto takes the fast one where that pays and is proved equal.",
     ),
 )
+
+
+def contains(out: Place, file: Path) -> bool:
+    """Whether a file that is to be written lies in a data set."""
+    return isinstance(out, Path) and out.absolute() in file.absolute().parents
 
 
 def tokenizer_of(source: str | None, values: dict[str, Any]) -> TokenizerOptions | None:

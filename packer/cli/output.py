@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import click
 
-from packer.cli.options import chat_of, read_of, tokenizer_of
+from packer.cli.options import chat_of, contains, read_of, tokenizer_of
+from packer.remote import Place
 
 
-def make(command: str, inputs: tuple[str, ...], out: Path, tokenizer: str | None, values: dict[str, Any]) -> None:
+def make(command: str, inputs: tuple[str, ...], out: Place, tokenizer: str | None, values: dict[str, Any]) -> None:
     """Calls the function of `packer.pipeline` that is named like the command. values: all other options by name, and
     what else `packer.stage.Job` and `packer.schema.Layout` need."""
     from packer import pipeline, report
@@ -21,8 +21,8 @@ def make(command: str, inputs: tuple[str, ...], out: Path, tokenizer: str | None
     from packer.schema import Layout
     from packer.stage import Job
 
-    report_file, quiet, overwrite = (values.pop(name) for name in ("report", "quiet", "overwrite"))
-    if report_file and (out.absolute() in report_file.absolute().parents or not report_file.parent.is_dir()):
+    report_file, quiet, overwrite, staging = (values.pop(one) for one in ("report", "quiet", "overwrite", "staging"))
+    if report_file and (contains(out, report_file) or not report_file.parent.is_dir()):
         raise click.UsageError(f"--report {report_file}: must be in a folder that exists, and not in OUT")
     if not re.fullmatch(r"\w+(\.\w+)*", values["split"]):
         raise click.UsageError(f"--split {values['split']!r} is no name: letters, digits, _ and . only")
@@ -35,7 +35,7 @@ def make(command: str, inputs: tuple[str, ...], out: Path, tokenizer: str | None
     job = Job(read=read, tokenizer=tokenizer_of(tokenizer, values), chat=chat, **values)
     with progress_bar(quiet) as progress:
         function = getattr(pipeline, command)
-        result = function(inputs, out, job, layout, output, overwrite=overwrite, progress=progress)
+        result = function(inputs, out, job, layout, output, overwrite=overwrite, staging=staging, progress=progress)
     if not quiet:
         click.echo(report.summary(result))
     if report_file:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -18,6 +17,7 @@ from packer.cli.options import (
 )
 from packer.cli.output import make
 from packer.packing import OVERLONG, STRATEGIES
+from packer.remote import Place
 from packer.schema import BOUNDARIES
 
 
@@ -54,11 +54,11 @@ from packer.schema import BOUNDARIES
 @tokenizer_options
 @chat_options
 @run_options
-def pack(inputs: tuple[str, ...], tokenizer: str | None, out: Path, **values: Any) -> None:
+def pack(inputs: tuple[str, ...], tokenizer: str | None, out: Place, **values: Any) -> None:
     """Tokenize INPUT and pack its documents into rows of at most N tokens, as shards in OUT.
 
     INPUT is a file (jsonl, json, parquet, arrow, csv, tsv, text; also compressed), a folder, a glob, a `datasets`
-    folder, hf:NAME[:CONFIG][@SPLIT], or - for JSON Lines on stdin.
+    folder, the URL of any of these in a store (s3://...), hf:NAME[:CONFIG][@SPLIT], or - for JSON Lines on stdin.
     """
     _settle(values)
     make("pack", inputs, out, tokenizer, values)

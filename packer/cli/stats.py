@@ -20,6 +20,7 @@ from packer.cli.options import (
     tokenizer_of,
     tokenizer_options,
 )
+from packer.remote import canonical, shown_in
 from packer.schema import SCOPES, TAILS
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ POLICIES = ("split", "truncate", "truncate-left", "drop")
 
 @click.command(short_help="Show lengths, and what padding, truncation and packing would cost.")
 @click.argument("inputs", metavar="INPUT...", nargs=-1)
-@click.option("--tokenizer", metavar="T", help="A tokenizer.json, a folder that holds one, or a hub name.")
+@click.option("--tokenizer", metavar="T", help="A tokenizer.json, a folder that holds one, a URL, or a hub name.")
 @click.option(
     "--lengths",
     type=click.Path(path_type=Path),
@@ -111,7 +112,7 @@ def stats(
     for path in (Path(json_file) if json_file and json_file != "-" else None, html_file):
         if path and not path.absolute().parent.is_dir():
             raise click.UsageError(f"{path}: its folder does not exist")
-        if path and path.resolve() in {Path(one).resolve() for one in (*inputs, str(lengths or "."))}:
+        if path and str(path.resolve()) in {canonical(one) for one in (*inputs, str(lengths or "."))}:
             raise click.UsageError(f"{path} is INPUT itself: name another file to write to")
     if html_file:
         from packer import page
@@ -130,7 +131,7 @@ def stats(
     else:
         with progress_bar(quiet) as progress:
             found = measuring.stats(inputs, read, options, max_lengths, terms, progress, windows=windows, chat=chat)
-    command = shlex.join(["packer", *sys.argv[1:]])
+    command = shown_in(shlex.join(["packer", *sys.argv[1:]]), *sys.argv[1:])
     if html_file:
         html_file.write_text(page.render(found, command), encoding="utf-8", errors="backslashreplace")
     if json_file:

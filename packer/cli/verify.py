@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from packer.cli.options import run_options
+from packer.cli.options import PLACE, run_options
+from packer.remote import Place
 
 
 @click.command(short_help="Prove a data set right, or name the shard, row and rule that is wrong.")
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("out", type=PLACE)
 @click.argument("inputs", metavar="[INPUT...]", nargs=-1)
 @click.option("--tokenizer", metavar="T", help="Default: the one named in the manifest.")
 @click.option("--chat-template", "template", metavar="FILE|NAME", help="Default: the one named in the manifest.")
 @run_options
-def verify(out: Path, inputs: tuple[str, ...], tokenizer: str | None, template: str | None, quiet: bool) -> None:
+def verify(out: Place, inputs: tuple[str, ...], tokenizer: str | None, template: str | None, quiet: bool) -> None:
     """Check every rule of the format on the data set OUT; with INPUT also every token, tokenized again."""
     from packer.report import counted
     from packer.verify import verify as run

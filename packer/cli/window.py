@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -18,6 +17,7 @@ from packer.cli.options import (
     tokenizer_options,
 )
 from packer.cli.output import make
+from packer.remote import Place
 from packer.schema import SCOPES, TAILS
 
 SIZE = click.IntRange(1, 2**31 - 1)
@@ -51,7 +51,7 @@ SIZE = click.IntRange(1, 2**31 - 1)
 @tokenizer_options
 @chat_options
 @run_options
-def window(inputs: tuple[str, ...], tokenizer: str | None, out: Path, **values: Any) -> None:
+def window(inputs: tuple[str, ...], tokenizer: str | None, out: Place, **values: Any) -> None:
     """Tokenize INPUT and cut it into windows of N tokens every S tokens, one a row, as shards in OUT.
 
     The labels are the next tokens: a window whose labels are all real needs N + 1 tokens. INPUT is as for packer pack.

@@ -4,6 +4,7 @@
 
     sources        the nouns: ReadOptions, Source, Slice, Partition, Found
     inputs         arguments, folders and globs to sources
+    stored         URLs to files: folders and globs in a store
     identify       what a file is, by content and name
     schema         which field holds a record's content
     partitions     sources cut and grouped into units of work

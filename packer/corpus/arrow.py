@@ -1,4 +1,7 @@
-"""Arrow IPC, the file format (also Feather V2) and the stream format, mapped into memory and read a piece at a time."""
+"""Arrow IPC, the file format (also Feather V2) and the stream format, mapped into memory and read a piece at a time.
+
+In a store nothing can be mapped: there the batches' needed columns are read.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from packer.corpus.batches import Block
 from packer.corpus.chat_columns import as_binary
 from packer.corpus.records import Reading
 from packer.corpus.sources import ReadOptions, Source
-from packer.corpus.streams import input_errors
+from packer.corpus.streams import open_bytes, remote_file
 from packer.errors import InputError
 
 FILE_MAGIC = b"ARROW1"
@@ -54,12 +57,12 @@ def batch_count(source: Source) -> int | None:
 @contextmanager
 def _open(source: Source, names: list[str] | None = None) -> Iterator[pa.RecordBatchFileReader]:
     """A reader of the file or stream, of the named columns only. What Arrow raises becomes an InputError."""
-    with input_errors(source.path), open(source.location, "rb") as stored:
+    with open_bytes(source) as stored:
         make = pa.ipc.open_file if stored.read(6) == FILE_MAGIC else pa.ipc.open_stream
     try:
-        with pa.memory_map(source.location) as mapped:
+        with _mapped(source) as mapped:
             reader = make(mapped)
-            if names is not None and not _in_place(reader, mapped):
+            if names is not None and (source.remote or not _in_place(reader, mapped)):
                 indices = sorted(reader.schema.get_field_index(name) for name in names)
                 mapped.seek(0)
                 reader = make(mapped, options=pa.ipc.IpcReadOptions(included_fields=indices))
@@ -67,6 +70,12 @@ def _open(source: Source, names: list[str] | None = None) -> Iterator[pa.RecordB
     except (pa.ArrowException, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"{source.path}: Arrow cannot be read ({reason}); fetch the file again") from error
+
+
+def _mapped(source: Source) -> pa.NativeFile:
+    if source.remote:
+        return pa.PythonFile(remote_file(source, random=True), "r")
+    return pa.memory_map(source.location)
 
 
 def _in_place(reader: pa.RecordBatchFileReader, mapped: pa.MemoryMappedFile) -> bool:

@@ -8,11 +8,13 @@ import re
 import stat
 from dataclasses import replace
 
+from packer import remote
 from packer.corpus import arrow, json_stream, jsonl, parquet, tables
 from packer.corpus import schema as schemas
 from packer.corpus.sources import ReadOptions, Schema, Source
 from packer.corpus.streams import BOM, CHUNK, input_errors, open_bytes
-from packer.errors import InputError
+from packer.errors import InputError, PackerError
+from packer.remote import is_url, reason_of, shown
 
 RECORD_SUFFIXES = {
     ".jsonl": "jsonl",
@@ -55,21 +57,38 @@ def kind_by_name(path: str) -> str | None:
 
 def identify(path: str, options: ReadOptions) -> Source:
     """The source in a file. Raises InputError where it is missing, is no data, or has no known field."""
-    with input_errors(path):
-        found = os.stat(path)
-        if not stat.S_ISREG(found.st_mode):
-            raise InputError(f"{path}: is not a regular file (JSON Lines can be piped in with - as INPUT)")
-        with open(path, "rb") as file:
-            compression = _compression(file.read(HEAD))
-    source = Source(path, os.path.abspath(path), "text", compression, found.st_size, None)
+    source = _remote(path) if is_url(path) else _local(path)
     with open_bytes(source) as stream:
         head = stream.read(HEAD)
+    if compression := _compression(head):
+        source = replace(source, compression=compression)
+        with open_bytes(source) as stream:
+            head = stream.read(HEAD)
     source = replace(source, format=_format(source, head))
     return replace(source, schema=_schema(source, options) if head else _of_nothing(source))
 
 
+def _local(path: str) -> Source:
+    with input_errors(path):
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):
+            raise InputError(f"{path}: is not a regular file (JSON Lines can be piped in with - as INPUT)")
+    return Source(path, os.path.abspath(path), "text", None, found.st_size, None)
+
+
+def _remote(url: str) -> Source:
+    try:
+        found = remote.stat(url)
+    except PackerError:
+        raise
+    except Exception as error:  # each store has its own
+        raise InputError(f"{shown(url)}: cannot be read: {reason_of(error, url)}") from None
+    return Source(shown(url), url, "text", None, found.size, None, stamp=found.stamp)
+
+
 def _suffix(path: str) -> str:
     """The suffix that tells the format, below that of a compression.   "A.JSONL.gz" -> ".jsonl" """
+    path = path.partition("?")[0] if is_url(path) else path  # what follows says which version is meant
     stem, suffix = os.path.splitext(os.path.basename(path).lower())
     return os.path.splitext(stem)[1] if suffix in COMPRESSED_SUFFIXES else suffix
 

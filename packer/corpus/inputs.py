@@ -1,28 +1,26 @@
-"""INPUT arguments to sources in order: files, folders, globs, `datasets` folders, hub names, stdin."""
+"""INPUT arguments to sources in order: files, folders, globs, `datasets` folders, URLs of these, hub names, stdin."""
 
 from __future__ import annotations
 
 import glob
 import json
 import os
-import re
 from collections.abc import Iterator, Sequence
 
-from packer.corpus import hub
+from packer import remote
+from packer.corpus import hub, stored
 from packer.corpus import schema as schemas
 from packer.corpus.identify import identify, kind_by_name
 from packer.corpus.sources import Found, ReadOptions, Source
 from packer.corpus.streams import input_errors
 from packer.errors import InputError, UsageError
 
-URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-
 
 def find_sources(inputs: Sequence[str], options: ReadOptions, *, out: str | None = None) -> Found:
     """The sources that the arguments name, in order; a folder's files in bytewise order of their relative paths.
 
-    Raises UsageError for arguments that make no sense (nothing, `-` twice, remote URLs, a packer data set, `out` in
-    conflict with an input), InputError for what is missing, unreadable or no data.
+    Raises UsageError for arguments that make no sense (nothing, `-` twice, a packer data set, `out` in conflict
+    with an input), InputError for what is missing, unreadable or no data.
     """
     schemas.check_options(options)
     if not inputs:
@@ -30,9 +28,9 @@ def find_sources(inputs: Sequence[str], options: ReadOptions, *, out: str | None
     if list(inputs).count("-") > 1:
         raise UsageError("- (stdin) can be read only once")
     found = Found([], [])
-    walk = _Walk(options, None if out is None or URL.match(out) else os.path.realpath(out))
+    walk = _Walk(options, None if out is None else remote.canonical(out))
     for argument in inputs:
-        walk.argument(argument, found)
+        walk.argument(remote.local_path(argument), found)
     return found
 
 
@@ -46,15 +44,14 @@ class _Walk:
             found.sources.append(Source("-", "", "stdin", None, 0, schema))
         elif os.path.lexists(argument):
             self._path(argument, found)
+        elif remote.is_url(argument):
+            self._url(argument, found)
         elif argument.startswith("hf:"):
             found.sources.append(hub.find(argument, self._options))
-        elif url := URL.match(argument):
-            # Only the scheme is repeated: what follows it may hold a password.
-            raise UsageError(f"{url[1]}://...: remote inputs are not supported; copy the files here first")
         elif glob.has_magic(argument):
             self._glob(argument, found)
         else:
-            raise InputError(f"{argument or repr(argument)}: no such file or folder")
+            raise InputError(f"{remote.shown_in(argument, argument) or repr(argument)}: no such file or folder")
 
     def _glob(self, pattern: str, found: Found) -> None:
         matches = sorted(glob.glob(pattern, recursive=True), key=os.fsencode)
@@ -66,13 +63,26 @@ class _Walk:
             self._path(match, found)
 
     def _path(self, path: str, found: Found) -> None:
-        real = os.path.realpath(path)
-        if self._out is not None and os.path.commonpath([real, self._out]) == self._out:
-            raise UsageError(f"{path}: the output folder is or contains this INPUT; choose another --out")
+        self._refuse_output(path, os.path.realpath(path))
         if os.path.isdir(path):
             self._folder(path, found)
         else:
             found.sources.append(identify(path, self._options))
+
+    def _url(self, url: str, found: Found) -> None:
+        self._refuse_output(url, remote.canonical(url))
+        for match in stored.expand(url):
+            self._refuse_output(match, remote.canonical(match))
+            if (files := stored.files_of(match, self._out, _is_packed, _saved_files)) is None:
+                found.sources.append(identify(match, self._options))
+            elif files.saved:
+                found.sources.extend(identify(file, self._options) for file in files.names)
+            else:
+                self._chosen(remote.shown(match), files.names, found)
+
+    def _refuse_output(self, name: str, real: str) -> None:
+        if self._out is not None and (real == self._out or real.startswith(f"{self._out}/")):
+            raise UsageError(f"{remote.shown(name)}: the output folder is or contains this INPUT; choose another --out")
 
     def _folder(self, folder: str, found: Found) -> None:
         if _is_packed(folder):
@@ -80,13 +90,16 @@ class _Walk:
         if (saved := _saved_files(folder)) is not None:
             found.sources.extend(identify(path, self._options) for path in saved)
             return
-        files = sorted(self._files(folder, (os.path.realpath(folder),)), key=os.fsencode)
+        self._chosen(folder, sorted(self._files(folder, (os.path.realpath(folder),)), key=os.fsencode), found)
+
+    def _chosen(self, folder: str, files: Sequence[str], found: Found) -> None:
+        """Of a folder's files those that hold records, or if none does the texts."""
         kinds = [kind_by_name(path) for path in files]
         wanted = "record" if "record" in kinds else "text"
         chosen = [path for path, kind in zip(files, kinds, strict=True) if kind == wanted]
         if not chosen:
             raise InputError(f"{folder}: holds no file of a known kind (JSON Lines, Parquet, CSV, text, ...)")
-        found.left_out.extend(path for path, kind in zip(files, kinds, strict=True) if kind != wanted)
+        found.left_out.extend(remote.shown(path) for path, kind in zip(files, kinds, strict=True) if kind != wanted)
         found.sources.extend(identify(path, self._options) for path in chosen)
 
     def _files(self, folder: str, above: tuple[str, ...]) -> Iterator[str]:
@@ -117,14 +130,17 @@ def _saved_files(folder: str) -> list[str] | None:
     if isinstance(splits, dict) and isinstance(names := splits.get("splits"), list) and names:
         inner = os.path.join(folder, str(names[0]))
         if len(names) > 1:
-            raise InputError(f"{folder}: has the splits {schemas.shorten(names)}; name one: {inner}")
+            raise InputError(
+                f"{remote.shown(folder)}: has the splits {schemas.shorten(names)}; name one: {remote.shown(inner)}"
+            )
         folder = inner
     state = _json_of(os.path.join(folder, "state.json"))
     if not isinstance(state, dict) or "_data_files" not in state:
         return None
     if state.get("_indices_data_files"):
         raise InputError(
-            f"{folder}: is a selection of its Arrow files' rows; save it flattened: flatten_indices().save_to_disk(...)"
+            f"{remote.shown(folder)}: is a selection of its Arrow files' rows; save it flattened: "
+            "flatten_indices().save_to_disk(...)"
         )
     return [os.path.join(folder, file["filename"]) for file in state["_data_files"]]
 
@@ -132,6 +148,9 @@ def _saved_files(folder: str) -> list[str] | None:
 def _json_of(path: str) -> object:
     """A small JSON file of a folder; None if it is not there or is something else."""
     try:
+        if remote.is_url(path):
+            stored_file = remote.RemotePath(path)
+            return json.loads(stored_file.read_bytes()) if stored_file.exists() else None
         with open(path, "rb") as file:
             return json.load(file)
     except (OSError, ValueError, RecursionError):

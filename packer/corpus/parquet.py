@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +13,7 @@ from packer.corpus import columns
 from packer.corpus.batches import Block
 from packer.corpus.records import Reading
 from packer.corpus.sources import ReadOptions, Source
-from packer.corpus.streams import CHUNK, input_errors
+from packer.corpus.streams import CHUNK, input_errors, remote_file
 from packer.errors import InputError
 
 MAX_ROWS = 1024  # rows decoded together
@@ -54,11 +55,18 @@ def group_sizes(source: Source) -> list[int]:
 
 @contextmanager
 def _open(source: Source) -> Iterator[pq.ParquetFile]:
+    # Without a buffer, or with pre_buffer, a column chunk is read whole: all of a large row group at once.
+    options: dict[str, Any] = {"buffer_size": CHUNK, "pre_buffer": False, "page_checksum_verification": True}
+    if source.remote:
+        with remote_file(source, random=True) as stored:
+            with _damage(source.path):
+                file = pq.ParquetFile(pa.PythonFile(stored, "r"), **options)
+            yield file
+        return
     with input_errors(source.path), open(source.location, "rb"):  # the system's own words for a file that is gone
         pass
     with _damage(source.path):
-        # Without a buffer, or with pre_buffer, a column chunk is read whole: all of a large row group at once.
-        file = pq.ParquetFile(source.location, buffer_size=CHUNK, pre_buffer=False, page_checksum_verification=True)
+        file = pq.ParquetFile(source.location, **options)
     with file:
         yield file
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from packer.remote import is_url
+
 
 @dataclass(frozen=True)
 class ReadOptions:
@@ -55,16 +57,17 @@ class Schema:
 
 @dataclass(frozen=True)
 class Source:
-    """One file, stdin or hub data set.
+    """One file, here or in a store, stdin or hub data set.
 
-    path: as shown to users: what they gave, below a folder `folder/relative`
+    path: as shown to users: what they gave, below a folder `folder/relative`; a URL without credentials
     location: absolute path of the file, so that a worker may have another current directory ("" for stdin and
-        the hub)
+        the hub), or its URL with all that the store needs: never to be shown
     format: "jsonl", "json", "parquet", "arrow", "csv", "tsv", "text", "stdin" or "hub"
     compression: None, "gzip", "bzip2", "xz" or "zstd"
     size: bytes as stored, 0 for stdin and hub
     schema: None until the first records are seen, which only stdin leaves to the reader
     commit: the hub's commit, for a data set from the hub
+    stamp: of a file in a store, what changes with its content (see `packer.remote.Stat`)
     """
 
     path: str
@@ -74,6 +77,16 @@ class Source:
     size: int
     schema: Schema | None
     commit: str | None = None
+    stamp: str | None = None
+
+    @property
+    def remote(self) -> bool:
+        return is_url(self.location)
+
+    @property
+    def etag(self) -> str | None:
+        """The store's own checksum or version of the content, where it has one."""
+        return self.stamp.removeprefix("etag:") if self.stamp and self.stamp.startswith("etag:") else None
 
 
 @dataclass(frozen=True)

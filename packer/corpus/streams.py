@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from packer.corpus.sources import Source
 from packer.errors import InputError
+from packer.remote import RemoteFile, Stat
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -127,13 +128,22 @@ def open_bytes(source: Source, start: int = 0) -> Iterator[BinaryIO]:
         if source.format == "stdin":
             yield sys.stdin.buffer
             return
-        with open(source.location, "rb") as stored:
+        with _stored(source) as stored:
             if source.compression is None:
                 stored.seek(start)
                 yield stored
                 return
             with io.BufferedReader(_Decompressed(stored, source.path, source.compression), CHUNK) as stream:
                 yield stream
+
+
+def remote_file(source: Source, *, random: bool = False) -> RemoteFile:
+    """A source in a store, as long as it is the one that was found. random: reads will jump."""
+    return RemoteFile(source.location, expected=Stat(source.size, source.stamp), random=random)
+
+
+def _stored(source: Source) -> BinaryIO:
+    return io.BufferedReader(remote_file(source), CHUNK) if source.remote else open(source.location, "rb")
 
 
 def chunks(stream: BinaryIO, length: int | None = None, *, drop_bom: bool = False) -> Iterator[bytes]:

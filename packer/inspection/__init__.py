@@ -5,13 +5,12 @@ Group ──rows──▶ Row, Segment: as stored ──pieces──▶ Unit: te
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from packer import tokenizer
 from packer.errors import TokenizerError, UsageError
 from packer.inspection.pieces import Unit, Vocabulary, units
 from packer.inspection.rows import Row, Segment, find_row, numbers, read_rows, segments
 from packer.manifest import Manifest
+from packer.remote import Place
 from packer.report import counted, coverage_as_text, predictions_as_text, windows_as_text
 
 __all__ = [
@@ -43,7 +42,7 @@ def vocabulary(manifest: Manifest, source: str | None) -> Vocabulary:
     return Vocabulary(loaded.backend)
 
 
-def totals_lines(out: Path, manifest: Manifest) -> list[str]:
+def totals_lines(out: Place, manifest: Manifest) -> list[str]:
     """What the data set is, in a few lines."""
     totals, layout = manifest.totals, manifest.layout
     size = sum(shard.bytes for shard in manifest.shards)

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from packer.errors import DatasetError, UsageError
 from packer.manifest import Manifest
 from packer.plan import BoolArray, Int64Array
+from packer.remote import Place
 from packer.schema import IGNORE_INDEX
 from packer.verify.rows import Group, groups
 
@@ -61,7 +61,7 @@ class Row:
     segments: list[Segment]
 
 
-def numbers(out: Path, manifest: Manifest, ranges: Iterable[range]) -> list[int]:
+def numbers(out: Place, manifest: Manifest, ranges: Iterable[range]) -> list[int]:
     """The rows of some ranges, each once, in the order in which they were asked for; UsageError if one is missing."""
     count = manifest.totals.rows
     found: dict[int, None] = {}
@@ -73,7 +73,7 @@ def numbers(out: Path, manifest: Manifest, ranges: Iterable[range]) -> list[int]
     return list(found)
 
 
-def find_row(out: Path, manifest: Manifest, row: int) -> tuple[Group, int]:
+def find_row(out: Place, manifest: Manifest, row: int) -> tuple[Group, int]:
     """The group that holds a row, numbered over all shards, and its place in it."""
     left = row
     for shard in manifest.shards:
@@ -86,7 +86,7 @@ def find_row(out: Path, manifest: Manifest, row: int) -> tuple[Group, int]:
     raise DatasetError(f"row {row} is missing: the shards hold fewer rows than the manifest says")
 
 
-def read_rows(out: Path, manifest: Manifest, chosen: Iterable[int]) -> Iterator[Row]:
+def read_rows(out: Place, manifest: Manifest, chosen: Iterable[int]) -> Iterator[Row]:
     """These rows in this order. What lies together is read once."""
     group: Group | None = None
     first = 0  # number of the group's first row

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from packer.errors import UsageError
 from packer.plan import Int64Array
 from packer.reader.batch import Batch, columns_to_read, in_convention, joined, read_batch
 from packer.reader.files import Shards
+from packer.remote import Place, place
 from packer.sampling import Order, Work, epoch_order
 
 Row = dict[str, object]
@@ -24,8 +24,9 @@ class PackedDataset:
     beyond it. Raises DatasetError where the data set is damaged, at once or when the damage is met.
     """
 
-    def __init__(self, out: str | Path, *, labels: str | None = None, vocab_size: int | None = None) -> None:
-        self.manifest = manifest.load(Path(out))
+    def __init__(self, out: str | Place, *, labels: str | None = None, vocab_size: int | None = None) -> None:
+        out = place(out)
+        self.manifest = manifest.load(out)
         self.labels = labels or self.manifest.layout.labels
         largest = self.manifest.totals.max_token_id
         if vocab_size is not None and largest >= vocab_size:

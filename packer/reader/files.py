@@ -24,6 +24,7 @@ from packer.errors import DatasetError
 from packer.plan import Int64Array, offsets_of
 from packer.reader.checks import first_wrong
 from packer.reader.formats import ShardFile, opened
+from packer.remote import Place, place, size_of
 from packer.shards import METADATA_KEY
 
 BUFFER_GROUPS = 8  # Parquet row groups whose rows are shuffled together, about 4 M tokens
@@ -46,8 +47,8 @@ class Shards:
     group_rows: int64 (g,), rows of each group; row numbers count through the shards in the manifest's order.
     """
 
-    def __init__(self, out: str | Path, columns: Sequence[str]) -> None:
-        self.out = Path(out)
+    def __init__(self, out: str | Place, columns: Sequence[str]) -> None:
+        self.out = place(out)
         self.manifest = manifest.load(self.out)
         self.fingerprint = hashlib.sha256((self.out / manifest.FILE).read_bytes()).hexdigest()
         self.columns = list(columns)
@@ -68,10 +69,14 @@ class Shards:
 
     @property
     def random_access(self) -> bool:
-        """Whether one row can be read without its whole group."""
-        return self.manifest.file_format != "parquet" and self.manifest.compression == "none"
+        """Whether one row can be read without its whole group: never over a network."""
+        return (
+            isinstance(self.out, Path)
+            and self.manifest.file_format != "parquet"
+            and self.manifest.compression == "none"
+        )
 
-    def path(self, shard: int) -> Path:
+    def path(self, shard: int) -> Place:
         return self.out / self.manifest.shards[shard].path
 
     def place(self, row: int) -> str:
@@ -128,8 +133,8 @@ class Shards:
         said, path = self.manifest.shards[shard], self.path(shard)
         if not path.is_file():
             raise DatasetError(f"shard {path} is missing")
-        if path.stat().st_size != said.bytes:
-            raise DatasetError(f"shard {path} has {path.stat().st_size} bytes; the manifest says {said.bytes}")
+        if (size := size_of(path)) != said.bytes:
+            raise DatasetError(f"shard {path} has {size} bytes; the manifest says {said.bytes}")
         with _told(f"shard {path}"):
             file = self._file(shard)
             rows, names = file.group_rows(), file.schema.names

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from packer.remote import Place
+
 
 class ShardFile(Protocol):
     """Errors are those of pyarrow."""
@@ -27,8 +29,9 @@ class ShardFile(Protocol):
 class _Parquet:
     """Row groups, decoded when they are asked for, page checksums verified."""
 
-    def __init__(self, path: Path) -> None:
-        self.file = pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False)
+    def __init__(self, path: Place) -> None:
+        source = path if isinstance(path, Path) else pa.PythonFile(path.open(), "r")
+        self.file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
         self.schema = self.file.schema_arrow
 
     def group_rows(self) -> list[int]:
@@ -45,8 +48,8 @@ class _Parquet:
 class _Arrow:
     """Record batches of a memory map. Only their views are made, unless they are compressed."""
 
-    def __init__(self, path: Path) -> None:
-        self.reader = pa.ipc.open_file(pa.memory_map(str(path)))
+    def __init__(self, path: Place) -> None:
+        self.reader = pa.ipc.open_file(_mapped(path))
         self.schema = self.reader.schema
 
     def group_rows(self) -> list[int]:
@@ -64,8 +67,8 @@ class _Arrow:
 class _Stream:
     """The same of a stream, which has no index: its batches are kept."""
 
-    def __init__(self, path: Path) -> None:
-        reader = pa.ipc.open_stream(pa.memory_map(str(path)))
+    def __init__(self, path: Place) -> None:
+        reader = pa.ipc.open_stream(_mapped(path))
         self.schema = reader.schema
         self.batches = list(reader)
 
@@ -77,6 +80,11 @@ class _Stream:
 
     def numbers(self, name: str) -> NDArray[np.integer]:
         return np.concatenate([_values(batch.column(name)) for batch in self.batches])
+
+
+def _mapped(path: Place) -> pa.NativeFile:
+    """Mapped into memory, or read as it is needed where it lies in a store."""
+    return pa.memory_map(str(path)) if isinstance(path, Path) else pa.PythonFile(path.open(), "r")
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
@@ -93,6 +101,6 @@ def _values(array: pa.Array) -> NDArray[np.integer]:
 FORMATS: dict[str, Any] = {"parquet": _Parquet, "arrow": _Arrow, "arrow-stream": _Stream}
 
 
-def opened(path: Path, file_format: str) -> ShardFile:
+def opened(path: Place, file_format: str) -> ShardFile:
     file: ShardFile = FORMATS[file_format](path)
     return file

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from packer import manifest as manifests
 from packer.manifest import Manifest
+from packer.remote import Place, place
 from packer.verify import documents as documents
 from packer.verify import files as files
 from packer.verify import rows as rows
@@ -34,10 +34,11 @@ class Verdict:
 
 
 def verify(
-    out: Path, inputs: Sequence[str] = (), *, tokenizer: str | None = None, template: str | None = None
+    out: str | Place, inputs: Sequence[str] = (), *, tokenizer: str | None = None, template: str | None = None
 ) -> Verdict:
     """Checks the data set at `out`; with `inputs` also every token. tokenizer, template: where they lie elsewhere than
     the manifest says. Raises DatasetError at the first broken rule."""
+    out = place(out)
     manifest = manifests.load(out)
     files.check(out, manifest)
     found = rows.check(out, manifest)

@@ -6,7 +6,6 @@ Documents are looked at `DOCUMENTS` at a time, so memory does not grow with the 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from packer import metrics
 from packer.errors import DatasetError
 from packer.manifest import Manifest, Totals
 from packer.plan import BoolArray
+from packer.remote import Place
 from packer.schema import IGNORE_INDEX
 from packer.verify.rows import Found, Group, groups
 
@@ -48,7 +48,7 @@ class Documents:
         return Documents(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))
 
 
-def check(out: Path, manifest: Manifest, found: Found, *, at_once: int = DOCUMENTS) -> None:
+def check(out: Place, manifest: Manifest, found: Found, *, at_once: int = DOCUMENTS) -> None:
     """found: what the rows add up to, from `packer.verify.rows`."""
     documents = Documents()
     for first in range(0, found.last_doc + 1, at_once):
@@ -56,7 +56,7 @@ def check(out: Path, manifest: Manifest, found: Found, *, at_once: int = DOCUMEN
     check_totals(manifest, found.totals, documents, documents.placed, found.totals.placed_tokens)
 
 
-def _check_range(out: Path, manifest: Manifest, first: int, stop: int) -> Documents:
+def _check_range(out: Place, manifest: Manifest, first: int, stop: int) -> Documents:
     parts = [
         _segments(group, index, first, stop)
         for index, shard in enumerate(manifest.shards)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 import pyarrow as pa
 
 from packer.errors import DatasetError
 from packer.manifest import DATA, Manifest
+from packer.remote import Place, names_in, size_of
 from packer.shards import arrow_schema, shard_schema
 
 
-def check(out: Path, manifest: Manifest) -> None:
+def check(out: Place, manifest: Manifest) -> None:
     listed = {shard.path for shard in manifest.shards}
     if len(listed) != len(manifest.shards):
         raise DatasetError("manifest.json: files: a shard is listed twice")
-    present = {f"{DATA}/{path.name}" for path in (out / DATA).glob("*")}
+    names = names_in(out / DATA)
+    present = listed if names is None else {f"{DATA}/{name}" for name in names}  # no listing: missing ones show below
     for extra in sorted(present - listed):
         raise DatasetError(f"{extra}: files: the manifest does not know this file")
     expected = expected_schema(manifest)
@@ -24,10 +25,10 @@ def check(out: Path, manifest: Manifest) -> None:
         path = out / shard.path
         if shard.path not in present:
             raise DatasetError(f"{shard.path}: files: the shard is missing")
-        size = path.stat().st_size
+        size = size_of(path)
         if size != shard.bytes:
             raise DatasetError(f"{shard.path}: size: {size} bytes, the manifest says {shard.bytes}")
-        with open(path, "rb") as file:
+        with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != shard.sha256:
                 raise DatasetError(f"{shard.path}: checksum: its bytes are not those that were written")
         _check_schema(shard.path, shard_schema(path, manifest.file_format), expected)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from packer.errors import DatasetError
 from packer.manifest import Manifest, Totals
 from packer.plan import BoolArray, Int64Array
+from packer.remote import Place
 from packer.schema import IGNORE_INDEX
 from packer.shards import read_shard
 
@@ -288,7 +288,7 @@ class Found:
     last_doc: int
 
 
-def check(out: Path, manifest: Manifest) -> Found:
+def check(out: Place, manifest: Manifest) -> Found:
     """Applies every rule to every row."""
     totals = Totals()
     last_doc = -1
@@ -310,7 +310,7 @@ def check(out: Path, manifest: Manifest) -> Found:
     return Found(totals, last_doc)
 
 
-def groups(out: Path, manifest: Manifest, shard: str) -> Iterator[Group]:
+def groups(out: Place, manifest: Manifest, shard: str) -> Iterator[Group]:
     """The shard, a row group at a time."""
     first_row = 0
     for batch in read_shard(out / shard, manifest.file_format):

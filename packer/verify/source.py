@@ -22,12 +22,13 @@ from packer.encoding import ChatEnds, Encoded, encode
 from packer.errors import DatasetError, UsageError
 from packer.manifest import Manifest, Totals
 from packer.plan import Int64Array, offsets_of, runs
+from packer.remote import Place
 from packer.verify import windows
 from packer.verify.tables import ABSENT, UNKNOWN, Documents
 
 
 def check(
-    out: Path, manifest: Manifest, inputs: Sequence[str], tokenizer_source: str | None, template: str | None = None
+    out: Place, manifest: Manifest, inputs: Sequence[str], tokenizer_source: str | None, template: str | None = None
 ) -> int:
     """Returns how many tokens were compared. Raises DatasetError at the first that differs. template: the chat
     template's file, where it lies elsewhere than the manifest says."""
@@ -99,7 +100,7 @@ def _windowed(batch: Encoded, min_tokens: int) -> Int64Array:
     return np.where(left_out, 0, lengths)
 
 
-def _check_windows(out: Path, manifest: Manifest, lengths: Int64Array, folder: Path) -> None:
+def _check_windows(out: Place, manifest: Manifest, lengths: Int64Array, folder: Path) -> None:
     """The windows are those of INPUT's documents, those of which no row tells included."""
     starts = np.memmap(folder / "stream", np.int64, "w+", shape=(len(lengths) + 1,))
     np.cumsum(lengths, out=starts[1:])

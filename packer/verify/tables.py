@@ -13,6 +13,7 @@ import numpy as np
 from packer.errors import DatasetError
 from packer.manifest import Manifest
 from packer.plan import BoolArray, Int64Array, runs
+from packer.remote import Place
 from packer.schema import IGNORE_INDEX
 from packer.verify.rows import Group, groups
 
@@ -29,7 +30,7 @@ class Documents:
     A token may lie in several windows; that they agree is checked on the way.
     """
 
-    def __init__(self, folder: Path, out: Path, manifest: Manifest, records: int) -> None:
+    def __init__(self, folder: Path, out: Place, manifest: Manifest, records: int) -> None:
         self._folder, self._out, self._manifest = folder, out, manifest
         self.lengths = np.memmap(folder / "lengths", np.int64, "w+", shape=(records,))
         for group in all_groups(out, manifest):
@@ -119,7 +120,7 @@ def labelled(group: Group) -> Int64Array:
     return after
 
 
-def all_groups(out: Path, manifest: Manifest) -> Iterator[Group]:
+def all_groups(out: Place, manifest: Manifest) -> Iterator[Group]:
     for shard in manifest.shards:
         yield from groups(out, manifest, shard.path)
 

@@ -19,6 +19,7 @@ import numpy as np
 from packer.errors import DatasetError
 from packer.manifest import Manifest
 from packer.plan import BoolArray, Int64Array
+from packer.remote import Place
 from packer.schema import IGNORE_INDEX
 from packer.verify.documents import Documents as Counted
 from packer.verify.documents import check_totals
@@ -140,7 +141,7 @@ class Places:
         return f"{name}: the window at token {start}"
 
 
-def check(out: Path, manifest: Manifest, found: Found) -> None:
+def check(out: Place, manifest: Manifest, found: Found) -> None:
     """Everything that can be known without INPUT. found: what the rows add up to, from `packer.verify.rows`."""
     with tempfile.TemporaryDirectory(prefix="packer-verify-") as name:
         folder = Path(name)
@@ -172,7 +173,7 @@ def places_of(documents: Documents, manifest: Manifest, folder: Path) -> Places:
     return Places(folder, manifest, documents.lengths, documents.starts, tokens)
 
 
-def check_places(out: Path, manifest: Manifest, places: Places, folder: Path) -> None:
+def check_places(out: Place, manifest: Manifest, places: Places, folder: Path) -> None:
     """Every window where it must be, and once."""
     rows = sum(shard.rows for shard in manifest.shards)
     if places.total != rows and (not places.known or places.total > 2 * rows + MISSED):
