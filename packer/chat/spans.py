@@ -90,9 +90,9 @@ class Chat:
 
 
 NOT_THE_PROMPT = (
-    "the prompt for message {} is not how the text begins: the chat template renders earlier messages in another way once "
-    "others follow them, or prompts for an answer of another form; --turns each makes one document of each of the assistant's "
-    "turns"
+    "the prompt for message {} is not how the text begins: the chat template renders earlier messages in another way "
+    "once others follow them, or prompts for an answer of another form; --turns each makes one document of each of the "
+    "assistant's turns"
 )
 
 
@@ -134,8 +134,8 @@ def turn_stop(chat: Chat, i: int, text: str) -> int:
     ended = chat.text(i + 1)
     if not text.startswith(ended):
         raise RenderError(
-            f"the chat template renders message {i + 1} in another way once others follow it (it rewrites history, as templates "
-            "with thinking do), so what is trained would not be what inference sees; "
+            f"the chat template renders message {i + 1} in another way once others follow it (it rewrites history, as "
+            "templates with thinking do), so what is trained would not be what inference sees; "
             "--turns each makes one document of each of the assistant's turns"
         )
     return len(ended)
