@@ -8,6 +8,7 @@ is the rendering of chats, not the tokenizing, that a core with one interpreter 
 from __future__ import annotations
 
 import datetime
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -107,6 +108,8 @@ class Template:
 
 
 def _compiler() -> Any:
+    notices = logging.getLogger("transformers")
+    notices.addFilter(_nothing)  # it says on import that models need PyTorch; templates do not
     try:
         from transformers.utils.chat_template_utils import _compile_jinja_template
     except ImportError as error:
@@ -114,7 +117,13 @@ def _compiler() -> Any:
             f"chats are rendered by transformers and Jinja, and one of them cannot be imported ({error}); "
             "pip install 'packer[chat]'"
         ) from error
+    finally:
+        notices.removeFilter(_nothing)
     return _compile_jinja_template
+
+
+def _nothing(_: logging.LogRecord) -> bool:
+    return False
 
 
 def _remembering(ask: Any) -> Any:

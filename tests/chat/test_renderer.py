@@ -419,8 +419,13 @@ def test_without_transformers_the_advice_is_to_install_it(folder_of: Folder, mon
         render(folder_of("chatml"), conversation(ONE))
 
 
-def test_rendering_loads_no_torch(folder_of: Folder) -> None:
-    code = (
+@pytest.mark.parametrize("installed", [True, False])
+def test_rendering_loads_no_torch_and_needs_none(folder_of: Folder, installed: bool) -> None:
+    hidden = (
+        "import importlib.util as util; found = util.find_spec;"
+        "util.find_spec = lambda name, *more: None if name == 'torch' else found(name, *more);"
+    )
+    code = ("" if installed else hidden) + (
         "import sys; from packer.chat import *; from packer.conversation import *;"
         "before = 'transformers' in sys.modules;"
         f"Renderer(ChatOptions({str(folder_of('chatml'))!r}))(Conversation({ONE!r}, (None, None)));"
