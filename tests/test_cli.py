@@ -109,7 +109,7 @@ def test_no_arguments(run: Run) -> None:
         (["pack", "x.jsonl", *PACK, "--strategy", "wrapped", "--max-segments", "2"], ["--max-segments"]),
         (["pack", "x.jsonl", *PACK, "--tokenizer", "t", "--eos-token", "x", "--no-eos"], ["--eos-token", "--no-eos"]),
         (["pack", "-", "-", *PACK], ["stdin"]),
-        (["pack", "s3://user:secret@bucket/x.jsonl", *PACK], ["s3://...", "not supported"]),
+        (["pack", "nosuch://user:secret@host/x.jsonl", *PACK], ["nosuch://host/x.jsonl", "not known"]),
         (["verify"], ["OUT", "packer verify --help"]),
         (["verify", "out", "--tokenizer", "t"], ["--tokenizer"]),
         (["inspect"], ["OUT"]),

@@ -56,13 +56,11 @@ def wording(error: click.UsageError) -> str:
     return error.format_message()
 
 
-class PlaceType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  generic in newer versions only
+class PlaceType(click.Path):
     """A folder: a path, or the URL of one in a store."""
 
-    name = "path"
-
-    def convert(self, value: Any, _: click.Parameter | None, __: click.Context | None) -> Place:
-        return place(value)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return place(value if isinstance(value, str) else Path(str(super().convert(value, param, ctx))))
 
 
 PLACE = PlaceType()

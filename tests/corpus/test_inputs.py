@@ -97,7 +97,7 @@ def test_packer_data_sets(corpus, lines_of):
     [
         ("missing.jsonl", InputError, "missing.jsonl: no such file or folder"),
         ("", InputError, "'': no such file or folder"),
-        ("s3://user:secret@bucket/x", UsageError, r"s3://\.\.\.: remote inputs are not supported"),
+        ("nosuch://user:secret@host/x", UsageError, "nosuch://host/x: cannot be opened: Protocol not known: nosuch"),
         ("hf:", UsageError, "must be hf:NAME"),
     ],
 )

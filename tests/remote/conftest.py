@@ -1,0 +1,59 @@
+"""`store` is fsspec's memory file system, empty; `packer` runs a command line on it in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from packer import cli, upload
+from packer.remote import files
+
+Packer = Callable[..., int]
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryFileSystem]:
+    _empty()
+    monkeypatch.setattr(files, "WAITS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(upload, "WAITS", (0.0, 0.0, 0.0))
+    yield MemoryFileSystem()
+    _empty()
+
+
+def _empty() -> None:
+    MemoryFileSystem.store.clear()
+    MemoryFileSystem.pseudo_dirs[:] = [""]
+
+
+@pytest.fixture
+def packer() -> Packer:
+    def run(*arguments: object) -> int:
+        with pytest.raises(SystemExit) as ended:
+            cli.main([str(argument) for argument in arguments])
+        return int(ended.value.code or 0)
+
+    return run
+
+
+@pytest.fixture
+def documents() -> bytes:
+    """Documents of ready-made ids, as JSON Lines."""
+    records = [{"input_ids": [n + 1] * (n % 7 + 1)} for n in range(60)]
+    return "".join(json.dumps(record) + "\n" for record in records).encode()
+
+
+def listing(store: Any, folder: str) -> dict[str, bytes]:
+    """Every file below a folder of a store, with its bytes."""
+    return {name: store.cat_file(name) for name in store.find(folder)}
+
+
+def copy(store: Any, folder: Path, target: str) -> None:
+    """A folder from here into a store."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            store.pipe_file(f"{target}/{path.relative_to(folder)}", path.read_bytes())
