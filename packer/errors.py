@@ -5,7 +5,8 @@
     │   └── RecordError         one bad record; `--on-error skip` counts these and goes on
     ├── TokenizerError          the tokenizer cannot be loaded or cannot do what was asked
     ├── DatasetError            a packed data set is broken: shard, row and rule
-    └── OutputError             the output folder cannot be written or must not be replaced
+    ├── OutputError             the output folder cannot be written or must not be replaced
+    └── ExecutorError           workers died, or a cluster cannot do the work
     UsageError                  exit code 2: the request itself makes no sense
 
 A message is one line: what was being done, where, and what to do. The command line prints it and nothing else;
@@ -55,3 +56,7 @@ class DatasetError(PackerError):
 
 class OutputError(PackerError):
     """An output folder that cannot be written, or that packer must not replace."""
+
+
+class ExecutorError(PackerError):
+    """Workers that were killed again and again, or a cluster that cannot do the work."""
