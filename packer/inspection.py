@@ -15,7 +15,7 @@ from packer.manifest import Manifest
 from packer.plan import BoolArray, Int64Array
 from packer.report import counted, coverage_as_text, predictions_as_text, windows_as_text
 from packer.schema import IGNORE_INDEX
-from packer.verify.rows import Group, groups
+from packer.stored.groups import Group, groups
 
 SHOWN_IDS = 12  # of a segment, where text is not decoded
 Mark = Callable[[str, bool], str]  # text and whether it is trained, to what is printed

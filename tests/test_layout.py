@@ -22,7 +22,7 @@ ROOMS = [
     "engines",
     "encoding shards cutting",
     "manifest",
-    "reader",
+    "reader stored",
     "torch",
     "stage commit executors length_file",
     "attempts",
