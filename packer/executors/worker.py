@@ -50,10 +50,10 @@ def _answer(work: bytes, task: bytes, progress: _Progress) -> bytes:
         progress.send()
         return pickle.dumps((DONE, result))
     except BaseException as error:
-        return pickle.dumps((FAILED, _portable(error), traceback.format_exc()))
+        return pickle.dumps((FAILED, portable(error), traceback.format_exc()))
 
 
-def _portable(error: BaseException) -> BaseException:
+def portable(error: BaseException) -> BaseException:
     """The error, or one that says the same where it cannot be sent."""
     try:
         pickle.loads(pickle.dumps(error))
