@@ -1,6 +1,6 @@
 """The whole flow of a packing run, from INPUT to a finished data set.
 
-    find sources ─▶ cut into partitions ─▶ stage each (packer.stage) ─▶ finish (packer.finish) ─▶ manifest ─▶ publish
+    find sources ─▶ cut into partitions ─▶ stage each (packer.running) ─▶ finish (packer.finish) ─▶ manifest ─▶ publish
 
 A partition depends on the inputs and the options only, so the same run gives the same bytes however it is executed.
 """
@@ -12,22 +12,22 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
-import numpy
-import pyarrow
-import tokenizers
-
-from packer import __version__, attempts, corpus, cutting, engines, finish, metrics, stage, tokenizer
+from packer import attempts, corpus, cutting, engines, finish, identity, metrics, running, stage, tokenizer
 from packer.commit import Output
 from packer.corpus import Partition
 from packer.corpus.documents import KEPT_REASONS
-from packer.errors import InputError, UsageError
-from packer.executors.local import ordered_map
+from packer.errors import EmptyError, UsageError
+from packer.executors import Execution
 from packer.manifest import InputFile, Manifest, Options, TokenizerFacts, Totals
 from packer.packing.overlong import Losses
 from packer.schema import Layout, Skipped
 from packer.shards import arrow_schema
 from packer.stage import Job, PartitionReport, Progress
+from packer.versions import versions
+
+IN_PROCESS = Execution()
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class Facts:
     finishing_seconds: float
     left_out: list[str]  # files of folders that were not read
     engine_note: str | None = None  # why the tokenizer's engine is not the one that might be expected
+    partitions: int = 1
+    resumed: int = 0  # of these, those that --resume found done
 
 
 @dataclass(frozen=True)
@@ -56,37 +58,33 @@ def pack(
     output: finish.Output,
     *,
     overwrite: bool = False,
+    resume: bool = False,
+    execution: Execution = IN_PROCESS,
     progress: Progress | None = None,
 ) -> Result:
-    """Packs INPUT into a data set at `out`. Raises a PackerError, and then leaves `out` as it was."""
+    """Packs INPUT into a data set at `out`. Raises a PackerError, and then leaves `out` as it was, but for hidden
+    partitions that are done, from which `resume` goes on. `execution` never changes the result."""
     began = perf_counter()
     if job.tokenizer is not None:
         tokenizer.find(job.tokenizer.source)  # a wrong name should show before anything is read
     found = corpus.find_sources(inputs, job.read, out=str(out))
-    options, choice = job.tokenizer, None
-    if options is not None:
-        options, choice = attempts.choose(options, found.sources, job.read.limit)
+    choice = None
+    if job.tokenizer is not None:
+        _, choice = attempts.choose(job.tokenizer, found.sources, job.read.limit)
     partitions = corpus.partition(found.sources, job.read)
-    target = Output(out, overwrite=overwrite)
-    target.open()
-    try:
-        reports, choice = attempts.run(
-            lambda chosen: _stage_all(replace(job, tokenizer=chosen), partitions, target.folder, progress),
-            options,
-            choice,
-            found.sources,
-            target.clear,
-        )
-        staged = perf_counter()
-        facts = _tokenizer_facts(job, choice, sum(report.checked for report in reports))
-        manifest = _finish(job, layout, output, partitions, reports, facts, target.folder)
+    executor = running.executor_for(execution, job, found.sources, resume=resume)
+    target = Output(out, overwrite=overwrite, resume=resume)
+    with running.session(target, len(partitions)):
+        staged = running.stage_all(job, choice, found.sources, partitions, target, executor, progress)
+        between = perf_counter()
+        facts = _tokenizer_facts(job, staged.choice, sum(report.checked for report in staged.reports))
+        manifest = _finish(job, layout, output, partitions, staged.reports, facts, target.folder)
+        identity.require_unchanged(found.sources)
         target.publish(manifest.to_json())
-    except BaseException:
-        target.abandon()
-        raise
     ended = perf_counter()
-    note = choice.note if choice else None
-    return Result(out, manifest, Facts(ended - began, staged - began, ended - staged, found.left_out, note))
+    note = staged.choice.note if staged.choice else None
+    times = (ended - began, between - began, ended - between)
+    return Result(out, manifest, Facts(*times, found.left_out, note, len(partitions), staged.resumed))
 
 
 def window(
@@ -97,6 +95,8 @@ def window(
     output: finish.Output,
     *,
     overwrite: bool = False,
+    resume: bool = False,
+    execution: Execution = IN_PROCESS,
     progress: Progress | None = None,
 ) -> Result:
     """Cuts INPUT into windows as `job.window` says, one a row, each one attention sequence. Otherwise as `pack`."""
@@ -108,25 +108,8 @@ def window(
             "would be in none of them; --allow-gaps if that is meant"
         )
     layout = replace(layout, boundaries="row" if job.window.scope == "corpus" else "document")
-    return pack(inputs, out, job, layout, output, overwrite=overwrite, progress=progress)
-
-
-def _stage_all(
-    job: Job, partitions: Sequence[Partition], folder: Path, progress: Progress | None
-) -> list[PartitionReport]:
-    def work(partition: Partition, limit: int | None = None) -> PartitionReport:
-        own = job if limit is None else replace(job, read=replace(job.read, limit=limit))
-        return stage.stage(own, partition, finish.partition_folder(folder, partition.index), progress)
-
-    left = job.read.limit
-    if left is None:
-        return list(ordered_map(work, partitions))
-    reports: list[PartitionReport] = []
-    for partition in partitions:  # one after another: each gets what those before it have left
-        if left:
-            reports.append(work(partition, left))
-            left -= reports[-1].totals.records
-    return reports
+    how: dict[str, Any] = {"overwrite": overwrite, "resume": resume, "execution": execution, "progress": progress}
+    return pack(inputs, out, job, layout, output, **how)
 
 
 def _finish(
@@ -149,7 +132,7 @@ def _finish(
         blocks, coverage = cut.blocks, cut.coverage if job.window else None
         totals = replace(totals, placed_documents=cut.placed_documents, split_documents=cut.split_documents)
     if not blocks:
-        raise InputError(_nothing(job, totals, losses))
+        raise EmptyError(_nothing(job, totals, losses))
     if job.strategy == "wrapped" and job.overlong is None and layout.masked and layout.boundaries == "row":
         raise UsageError(
             "--strategy wrapped --boundaries row on records with a loss mask needs --overlong split or truncate: "
@@ -168,7 +151,7 @@ def _finish(
         max_length=job.max_length,
         seed=job.seed,
         options=_options(job, output),
-        versions=_versions(),
+        versions=versions(),
         tokenizer=facts,
         inputs=_inputs(partitions, reports),
         totals=totals,
@@ -234,15 +217,6 @@ def _options(job: Job, output: finish.Output) -> Options:
         rows_per_shard=output.rows_per_shard,
         window=job.window,
     )
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "packer": __version__,
-        "numpy": numpy.__version__,
-        "pyarrow": pyarrow.__version__,
-        "tokenizers": tokenizers.__version__,
-    }
 
 
 def _inputs(partitions: Sequence[Partition], reports: Sequence[PartitionReport]) -> list[InputFile]:

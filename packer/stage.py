@@ -74,12 +74,13 @@ class Job:
 @dataclass(frozen=True)
 class BlockReport:
     """A staged block. folder: relative to the partition's; rows: how many it holds (documents, if rows are cut
-    later); masked: it says of each token whether it is trained."""
+    later); masked: it says of each token whether it is trained; digests: of its files, by name."""
 
     folder: str
     rows: int
     tokens: int
     masked: bool
+    digests: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,7 @@ class Block:
 
 
 def stage(job: Job, partition: Partition, folder: Path, progress: Progress | None = None) -> PartitionReport:
-    """Stages the partition's blocks as folders below `folder`, which gets its name when all of them are there."""
-    final, folder = folder, folder.with_name(folder.name + "-unfinished")
+    """Stages the partition's blocks as folders below a new `folder`, synced."""
     folder.mkdir()
     engine, ends, vocab_size = engine_of(job.tokenizer)
     reader = PartitionReader(partition, job.read)
@@ -129,7 +129,6 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
         if report.rows:
             blocks.append(report)
     sync(folder)
-    folder.rename(final)
     records = sum(reader.tally.records)
     return PartitionReport(
         partition.index,
@@ -312,8 +311,7 @@ def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> 
     if job.order != "plan" and not job.cut_later:
         plan = plan.take_rows(generator(job.seed, Stream.ROWS, *key).permutation(plan.rows))
     name = f"block-{key[1]:05d}"
-    if plan.rows:
-        write_block(block.documents, plan, stops, folder / name)
+    digests = write_block(block.documents, plan, stops, folder / name) if plan.rows else {}
     pieces = np.bincount(plan.doc, minlength=1)
     totals = Totals(
         documents=len(block.documents),
@@ -323,11 +321,12 @@ def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> 
         max_token_id=int(block.documents.tokens.max(initial=-1)),
         masked_documents=int(block.masked.sum()),
     )
-    return BlockReport(name, plan.rows, plan.tokens, block.documents.trained is not None), totals, losses
+    masked = block.documents.trained is not None
+    return BlockReport(name, plan.rows, plan.tokens, masked, digests), totals, losses
 
 
-def write_block(source: Rows, plan: Plan, stops: Int32Array, folder: Path) -> None:
-    """Gathers the plan's rows, a few at a time, into a staged block."""
+def write_block(source: Rows, plan: Plan, stops: Int32Array, folder: Path) -> dict[str, str]:
+    """Gathers the plan's rows, a few at a time, into a staged block. Returns its files' digests."""
     writer = BlockWriter(folder)
     ends = offsets_of(plan.row_lengths())
     first = 0
@@ -336,3 +335,4 @@ def write_block(source: Rows, plan: Plan, stops: Int32Array, folder: Path) -> No
         writer.write(gather(source, plan.take_rows(np.arange(first, last)), stops))
         first = last
     writer.close()
+    return writer.digests

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from packer.executors import EXECUTORS
 from packer.packing import ORDERS
 from packer.schema import COLUMNS, COMPRESSIONS, FORMATS, LABELS, POSITIONS
 
@@ -100,6 +101,20 @@ data_options = _together(
     click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the data set."),
     click.option(
         "--overwrite", is_flag=True, help="Replace a data set of packer's at OUT, when the new one is finished."
+    ),
+    click.option("--resume", is_flag=True, help="Go on from the partitions that an unfinished run left at OUT."),
+    click.option(
+        "--workers",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Processes, or tasks of a cluster, at once; default: this process, whose tokenizer uses every core.",
+    ),
+    click.option(
+        "--executor",
+        type=click.Choice([*EXECUTORS]),
+        default="local",
+        show_default=True,
+        help="Where partitions are worked on. " + "; ".join(f"{name}: {text}" for name, text in EXECUTORS.items()),
     ),
     click.option("--min-tokens", type=click.IntRange(0), default=0, metavar="K", help="Leave out shorter documents."),
 )

@@ -17,11 +17,14 @@ def make(command: str, inputs: tuple[str, ...], out: Path, tokenizer: str | None
     what else `packer.stage.Job` and `packer.schema.Layout` need."""
     from packer import pipeline, report
     from packer.cli.progress import progress_bar
+    from packer.executors import Execution
     from packer.finish import Output
     from packer.schema import Layout
     from packer.stage import Job
 
-    report_file, quiet, overwrite = (values.pop(name) for name in ("report", "quiet", "overwrite"))
+    report_file, quiet = (values.pop(name) for name in ("report", "quiet"))
+    how = {name: values.pop(name) for name in ("overwrite", "resume")}
+    execution = Execution(**{name: values.pop(name) for name in ("executor", "workers")})
     if report_file and (out.absolute() in report_file.absolute().parents or not report_file.parent.is_dir()):
         raise click.UsageError(f"--report {report_file}: must be in a folder that exists, and not in OUT")
     if not re.fullmatch(r"\w+(\.\w+)*", values["split"]):
@@ -34,7 +37,7 @@ def make(command: str, inputs: tuple[str, ...], out: Path, tokenizer: str | None
     job = Job(read=read_of(values, ["partition_bytes"]), tokenizer=tokenizer_of(tokenizer, values), **values)
     with progress_bar(quiet) as progress:
         function = getattr(pipeline, command)
-        result = function(inputs, out, job, layout, output, overwrite=overwrite, progress=progress)
+        result = function(inputs, out, job, layout, output, execution=execution, progress=progress, **how)
     if not quiet:
         click.echo(report.summary(result))
     if report_file:

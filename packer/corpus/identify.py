@@ -61,7 +61,7 @@ def identify(path: str, options: ReadOptions) -> Source:
             raise InputError(f"{path}: is not a regular file (JSON Lines can be piped in with - as INPUT)")
         with open(path, "rb") as file:
             compression = _compression(file.read(HEAD))
-    source = Source(path, os.path.abspath(path), "text", compression, found.st_size, None)
+    source = Source(path, os.path.abspath(path), "text", compression, found.st_size, None, modified=found.st_mtime_ns)
     with open_bytes(source) as stream:
         head = stream.read(HEAD)
     source = replace(source, format=_format(source, head))

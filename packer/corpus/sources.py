@@ -47,6 +47,7 @@ class Source:
     size: bytes as stored, 0 for stdin and hub
     schema: None until the first records are seen, which only stdin leaves to the reader
     commit: the hub's commit, for a data set from the hub
+    modified: when a file was last changed, in ns
     """
 
     path: str
@@ -56,6 +57,7 @@ class Source:
     size: int
     schema: Schema | None
     commit: str | None = None
+    modified: int | None = None
 
 
 @dataclass(frozen=True)

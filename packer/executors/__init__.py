@@ -17,9 +17,10 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from packer.corpus import Partition, Source
+if TYPE_CHECKING:
+    from packer.corpus import Partition, Source
 
 EXECUTORS = {"local": "this machine", "ray": "a Ray cluster"}
 RETRIES = 3  # of a partition whose worker was killed
