@@ -16,12 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 from uuid import uuid4
 
 from packer import identity, stage
 from packer.corpus import Partition
-from packer.errors import InputError, ResumeError
+from packer.errors import InputError, ResumeError, TokenizerError
 from packer.identity import Identity
 from packer.manifest import typed
 from packer.stage import Job, PartitionReport, Progress, TokenizerOptions
@@ -63,6 +64,7 @@ class StagePartition:
             ):
                 return kept.report
             shutil.rmtree(final)
+        self._require_tokenizer()
         folder = final.with_name(f"{final.name}-{uuid4().hex}")
         report = self._staged(partition, folder, progress)
         _write(folder, Commit(dict(self.settings), inputs, report))
@@ -74,6 +76,17 @@ class StagePartition:
             shutil.rmtree(folder)  # another attempt was first
         sync(self.folder)
         return report
+
+    def _require_tokenizer(self) -> None:
+        """Raises TokenizerError where the same name is another tokenizer here, on another machine or by now."""
+        if self.job.tokenizer is None:
+            return
+        for name, value in _tokenizer_settings(self.job.tokenizer).items():
+            if self.settings[name] != value:
+                raise TokenizerError(
+                    f"tokenizer {self.job.tokenizer.source}: {name} differs on {gethostname()} from where the run "
+                    "began; it has to be the same on every machine, and during a run"
+                )
 
     def _staged(self, partition: Partition, folder: Path, progress: Progress | None) -> PartitionReport:
         sources = {piece.source for piece in partition.slices}
@@ -95,17 +108,20 @@ def settings_of(job: Job, options: TokenizerOptions | None, engine_version: str 
         for inner, content in value.items() if isinstance(value, dict) else [(name, value)]:
             settings[_option(inner)] = content
     if options is not None:
-        tokenizer, ends = stage.load_tokenizer(options)
         for name in ("bos", "eos", "eos_token", "special_in_text"):
             settings[_option(name)] = getattr(options, name)
-        settings |= {
-            "the tokenizer's sha256": tokenizer.fingerprint,
-            "what is put before documents": ends.prefix,
-            "what is put after documents": ends.suffix,
-            ENGINE: engine_version,
-        }
+        settings |= _tokenizer_settings(options) | {ENGINE: engine_version}
     settings |= versions()
     return dict(json.loads(json.dumps(settings)))
+
+
+def _tokenizer_settings(options: TokenizerOptions) -> dict[str, Any]:
+    tokenizer, ends = stage.load_tokenizer(options)
+    return {
+        "the tokenizer's sha256": tokenizer.fingerprint,
+        "what is put before documents": list(ends.prefix),
+        "what is put after documents": list(ends.suffix),
+    }
 
 
 def commits(folder: Path) -> Iterator[tuple[int, Commit]]:

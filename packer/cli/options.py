@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from packer.stage import TokenizerOptions
 
 
+DEBUG = "packer.debug"  # among what click keeps with a command
 F = TypeVar("F", bound=Callable[..., Any])
 
 OTHER_TOOLS = {
@@ -92,7 +93,13 @@ run_options = _together(
         help="Take options from a TOML file; those given here win.",
     ),
     click.option("--quiet", is_flag=True, help="No progress bar and no summary."),
-    click.option("--debug", is_flag=True, expose_value=False, help="Show a traceback with an error."),
+    click.option(
+        "--debug",
+        is_flag=True,
+        callback=lambda ctx, _, value: ctx.meta.update({DEBUG: value}),
+        expose_value=False,
+        help="Show a traceback with an error, and what a cluster's workers print.",
+    ),
 )
 
 data_options = _together(
@@ -115,6 +122,11 @@ data_options = _together(
         default="local",
         show_default=True,
         help="Where partitions are worked on. " + "; ".join(f"{name}: {text}" for name, text in EXECUTORS.items()),
+    ),
+    click.option(
+        "--ray-address",
+        metavar="A",
+        help="HOST:PORT of a running cluster's head, auto, or local: one for this run (default).",
     ),
     click.option("--min-tokens", type=click.IntRange(0), default=0, metavar="K", help="Leave out shorter documents."),
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from packer.cli.options import read_of, tokenizer_of
+from packer.cli.options import DEBUG, read_of, tokenizer_of
 
 
 def make(command: str, inputs: tuple[str, ...], out: Path, tokenizer: str | None, values: dict[str, Any]) -> None:
@@ -24,7 +24,10 @@ def make(command: str, inputs: tuple[str, ...], out: Path, tokenizer: str | None
 
     report_file, quiet = (values.pop(name) for name in ("report", "quiet"))
     how = {name: values.pop(name) for name in ("overwrite", "resume")}
-    execution = Execution(**{name: values.pop(name) for name in ("executor", "workers")})
+    debug = bool(click.get_current_context().meta[DEBUG])
+    execution = Execution(**{name: values.pop(name) for name in ("executor", "workers", "ray_address")}, debug=debug)
+    if execution.ray_address and execution.executor != "ray":
+        raise click.UsageError("--ray-address is for --executor ray")
     if report_file and (out.absolute() in report_file.absolute().parents or not report_file.parent.is_dir()):
         raise click.UsageError(f"--report {report_file}: must be in a folder that exists, and not in OUT")
     if not re.fullmatch(r"\w+(\.\w+)*", values["split"]):

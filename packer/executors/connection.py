@@ -36,6 +36,7 @@ class Connection:
         self._address = address
         self._port = _checked(address)
         self._own = False
+        self._debug = debug
         self._options = {"log_to_driver": debug, "logging_level": logging.INFO if debug else logging.ERROR}
         self.ray = _ray()
 
@@ -44,7 +45,7 @@ class Connection:
         connection, and it is left open."""
         if self.ray.is_initialized():
             return
-        with _signals_kept():
+        with _signals_kept(), self._silence():
             if self._address == LOCAL:
                 self._start()
             else:
@@ -82,6 +83,21 @@ class Connection:
             self.ray.init(self._address, **self._options)
 
     @contextmanager
+    def _silence(self) -> Iterator[None]:
+        """Without this a lost node's last lines of log come out on the driver's stdout, `log_to_driver` or not: a
+        thread that begins with the connection prints them."""
+        worker: Any = import_module("ray._private.worker")
+        printing = getattr(worker, "listen_error_messages", None)
+        if self._debug or printing is None:
+            yield
+            return
+        worker.listen_error_messages = lambda *_, **__: None
+        try:
+            yield
+        finally:
+            worker.listen_error_messages = printing
+
+    @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
         """Ray's own errors, many lines long, as one line."""
         try:
@@ -91,6 +107,17 @@ class Connection:
             if "AuthToken" in str(error):
                 remedy = "RAY_AUTH_MODE and the token have to be the same here and on every node"
             raise ExecutorError(f"{what}: {first_line(error)}; {remedy}") from error
+
+
+@contextmanager
+def signals_passed() -> Iterator[None]:
+    """What a signal handler raises in Ray's compiled code comes out of there as the cause of a SystemError."""
+    try:
+        yield
+    except SystemError as error:
+        if error.__cause__ is None:
+            raise
+        raise error.__cause__ from None
 
 
 def first_line(error: BaseException) -> str:
@@ -142,7 +169,7 @@ def _signals_kept() -> Iterator[None]:
 
 @contextmanager
 def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
-    """They are set for what is started inside, and as they were after it; None: whatever is set inside is taken back."""
+    """They are set for what is started inside, and as they were after it. None: not set, but it may be inside."""
     before = {name: os.environ.get(name) for name in variables}
     _set(variables)
     try:

@@ -21,20 +21,20 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, TypeVar
 
 from packer.corpus import Partition, Source
 from packer.errors import ExecutorError, InputError
 from packer.executors import RETRIES, Execution, Executor, Progress, Work, cluster, files_of, probe, threads
-from packer.executors.connection import LOCAL, Connection, first_line
+from packer.executors.connection import LOCAL, Connection, first_line, signals_passed
 from packer.executors.pool import WorkerError
 from packer.executors.worker import portable
 
 Result = TypeVar("Result")
 
 PREFLIGHT_SECONDS = 120  # in which each node has to answer: it may have to start an interpreter first
-POLL_SECONDS = 0.5  # between two looks at signals and the clock
+POLL_SECONDS = 0.05  # between two looks at what has come back
 CHECK_SECONDS = 5.0  # between two looks at the nodes
 GONE_SECONDS = 60.0  # without any node that can run a task: then none will come
 END_SECONDS = 30.0  # in which cancelled tasks have to be gone
@@ -56,7 +56,11 @@ class Cluster:
     def preflight(self, sources: Sequence[Source], folder: Path) -> None:
         if any(source.format == "stdin" for source in sources):
             raise InputError("a pipe can be read by this process alone: run with --executor local")
-        self._connection.open()
+        with signals_passed():
+            self._connection.open()
+            self._preflight(sources, folder)
+
+    def _preflight(self, sources: Sequence[Source], folder: Path) -> None:
         nodes = [node for node in self._nodes() if node.cpus]
         cluster.request(nodes, 1, self._execution.task_memory or 0)
         files = [
@@ -73,13 +77,14 @@ class Cluster:
     def map(
         self, work: Work[Result], partitions: Sequence[Partition], progress: Progress | None
     ) -> Generator[Result, None, None]:
-        self._connection.open()
-        run = _Run(self._ray, self._nodes, pickle.dumps(work), partitions, self._execution)
-        try:
-            yield from run.results(progress or (lambda *_: None))
-        finally:
-            run.end()
-            self._connection.close()
+        with signals_passed():
+            self._connection.open()
+            run = _Run(self._ray, self._nodes, pickle.dumps(work), partitions, self._execution)
+            try:
+                yield from run.results(progress or (lambda *_: None))
+            finally:
+                run.end()
+                self._connection.close()
 
     def _nodes(self) -> list[cluster.Node]:
         return [
@@ -114,7 +119,8 @@ class Cluster:
         silent: Sequence[Any] = list(asked)
         ends = monotonic() + PREFLIGHT_SECONDS
         while silent and monotonic() < ends:
-            answered, silent = ray.wait(silent, timeout=POLL_SECONDS)
+            sleep(POLL_SECONDS)
+            answered, silent = _ready(ray, silent)
             for ref in answered:
                 _judge(ray, asked[ref], ref, shared)
         if silent:
@@ -189,7 +195,9 @@ class _Run:
             self._running[self._task.remote(self._work, message, self._asked.cpus, probe.versions())] = index
 
     def _listen(self, progress: Progress) -> None:
-        ready, _ = self._ray.wait(list(self._running), timeout=POLL_SECONDS)
+        ready, _ = _ready(self._ray, list(self._running))
+        if not ready:
+            sleep(POLL_SECONDS)
         for ref in ready:
             index = self._running.pop(ref)
             try:
@@ -248,6 +256,13 @@ def _task(work: bytes, partition: bytes, thread_count: int, versions: Mapping[st
         return pickle.dumps((True, result, count.documents, count.tokens))
     except Exception as error:
         return pickle.dumps((False, portable(error), traceback.format_exc()))
+
+
+def _ready(ray: Any, refs: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Those that have come back, and those that have not. Looks and does not wait: a signal's exception, unless it is
+    KeyboardInterrupt, would be lost in Ray's compiled code."""
+    ready: tuple[Sequence[Any], Sequence[Any]] = ray.wait(refs, num_returns=len(refs), timeout=0)
+    return ready
 
 
 class _Count:
