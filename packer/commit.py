@@ -34,6 +34,7 @@ class Output:
         self.overwrite, self.resume = overwrite, resume
         self._made: list[Path] = []  # folders that did not exist before, innermost first
         self._lock: int | None = None
+        self._ready = False  # the new data set is complete, in OUT/.tmp
 
     def open(self) -> None:
         """Makes OUT and OUT/.tmp and locks it, or raises OutputError without having touched anything."""
@@ -91,6 +92,7 @@ class Output:
         hidden.write_text(text, encoding="utf-8")
         sync(hidden)
         sync(self.folder / manifest.DATA)
+        self._ready = True
         old = self.out / manifest.FILE
         if old.exists():
             old.rename(self.folder / REPLACED)
@@ -108,7 +110,8 @@ class Output:
         """Leaves the partitions that are committed, and nothing else, for another run. Returns how many; of none,
         everything is removed."""
         kept = committed.committed(self.folder)
-        if not kept:
+        published = self._ready and not (self.folder / manifest.FILE).exists()
+        if published or not kept:
             self.abandon()
             return 0
         with contextlib.suppress(OSError):  # the error that brought us here is the one to report
