@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 from collections.abc import Collection
 from pathlib import Path
@@ -22,6 +23,9 @@ from packer.staging import sync
 
 TEMPORARY = ".tmp"
 MARK = "written-by-packer"  # proves that a left-over OUT/.tmp is ours to delete; locked while a run writes there
+OWN = re.compile(
+    r"written-by-packer|part-\d+(-\w+)?|nodes-\w+|data|manifest\.json|replaced|replaced\.json"
+)  # names in there
 REPLACED, REPLACED_DATA = "replaced.json", "replaced"  # where what --overwrite replaces waits to be deleted
 
 
@@ -79,12 +83,19 @@ class Output:
     def clear(self, but: Collection[Path] = ()) -> None:
         """Drops what was staged: the work begins again, or goes on from some partitions."""
         for path in self.folder.iterdir():
-            if path.name == MARK or path in but:
+            if path.name == MARK or not OWN.fullmatch(path.name) or path in but:
                 continue
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink()
+
+    def _remove(self) -> None:
+        """Removes OUT/.tmp, unless somebody put something there."""
+        self.clear()
+        (self.folder / MARK).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
 
     def publish(self, text: str) -> None:
         """Makes OUT/.tmp/data and the manifest's text the data set. What --overwrite replaces goes only now."""
@@ -92,6 +103,8 @@ class Output:
         hidden.write_text(text, encoding="utf-8")
         sync(hidden)
         sync(self.folder / manifest.DATA)
+        if foreign := _foreign(self.out):
+            raise OutputError(f"--out {self.out} holds {foreign} now, which is not packer's; move it elsewhere")
         self._ready = True
         old = self.out / manifest.FILE
         if old.exists():
@@ -103,7 +116,7 @@ class Output:
         sync(self.out)
         hidden.rename(self.out / manifest.FILE)
         sync(self.out)
-        shutil.rmtree(self.folder)
+        self._remove()
         self._release()
 
     def keep(self) -> int:
@@ -124,7 +137,7 @@ class Output:
         """Removes what this run made; a data set that stood here before still does."""
         with contextlib.suppress(OSError):
             self._undo()
-            shutil.rmtree(self.folder)
+            self._remove()
             for folder in self._made:
                 folder.rmdir()
         self._release()
@@ -184,6 +197,9 @@ def _foreign(out: Path) -> str | None:
     temporary = out / TEMPORARY
     if temporary.exists() and any(temporary.iterdir()) and not (temporary / MARK).exists():
         return TEMPORARY
+    for path in temporary.glob("*"):
+        if not OWN.fullmatch(path.name):
+            return f"{TEMPORARY}/{path.name}"
     shards: set[str] = set()
     for path in (out / manifest.FILE, temporary / manifest.FILE, temporary / REPLACED):
         if path.exists():
