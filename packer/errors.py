@@ -2,10 +2,13 @@
 
     PackerError                 exit code 1: the work could not be done
     ├── InputError              an input cannot be what it claims (file, and line, row or offset)
-    │   └── RecordError         one bad record; `--on-error skip` counts these and goes on
+    │   ├── RecordError         one bad record; `--on-error skip` counts these and goes on
+    │   └── EmptyError          no document is left
     ├── TokenizerError          the tokenizer cannot be loaded or cannot do what was asked
     ├── DatasetError            a packed data set is broken: shard, row and rule
-    └── OutputError             the output folder cannot be written or must not be replaced
+    ├── OutputError             the output folder cannot be written or must not be replaced
+    │   └── ResumeError         what an unfinished run left there is of other settings or inputs
+    └── ExecutorError           workers died, or a cluster cannot do the work
     UsageError                  exit code 2: the request itself makes no sense
 
 A message is one line: what was being done, where, and what to do. The command line prints it and nothing else;
@@ -45,6 +48,10 @@ class RecordError(InputError):
         return type(self), (self.path, self.where, self.reason)
 
 
+class EmptyError(InputError):
+    """An input of which nothing is left to pack."""
+
+
 class TokenizerError(PackerError):
     """A tokenizer that cannot be loaded, or lacks what was asked of it."""
 
@@ -55,3 +62,11 @@ class DatasetError(PackerError):
 
 class OutputError(PackerError):
     """An output folder that cannot be written, or that packer must not replace."""
+
+
+class ResumeError(OutputError):
+    """What an unfinished run left was made with other settings, or of other inputs."""
+
+
+class ExecutorError(PackerError):
+    """Workers that were killed again and again, or a cluster that cannot do the work."""

@@ -24,6 +24,7 @@ from packer.rows import Rows, attention_cost, columns, concatenate
 from packer.schema import FORMATS, Layout
 from packer.shards import ShardFile, ShardWriter, record_batch
 from packer.stage import PartitionReport
+from packer.staging import partition_folder
 from packer.threads import ordered_ahead
 
 GROUP_TOKENS = 500_000  # a row group: small enough to shuffle and to read at once, large enough to compress
@@ -50,10 +51,6 @@ def staged_blocks(folder: Path, reports: Sequence[PartitionReport]) -> list[Stag
             path = partition_folder(folder, report.index) / block.folder
             blocks.append(StagedBlock(path, (report.index, index), first_doc, block.rows, block.tokens, block.masked))
     return blocks
-
-
-def partition_folder(folder: Path, index: int) -> Path:
-    return folder / f"part-{index:05d}"
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,7 @@ def load_file(path: Place) -> Manifest:
             f"{path} has format version {body.get('format_version')}; this packer reads version {FORMAT_VERSION}"
         )
     try:
-        manifest: Manifest = _typed(Manifest, body, "")
+        manifest: Manifest = typed(Manifest, body)
     except ValueError as error:
         raise DatasetError(f"{path} is damaged: {error}") from error
     for shard in manifest.shards:
@@ -168,20 +168,20 @@ def load_file(path: Place) -> Manifest:
     return manifest
 
 
-def _typed(kind: Any, value: Any, where: str) -> Any:
+def typed(kind: Any, value: Any, where: str = "") -> Any:
     """The value as its annotated type says: dataclasses are built from objects. Raises ValueError naming the place."""
     origin, arguments = get_origin(kind), get_args(kind)
     if isinstance(kind, type) and is_dataclass(kind):
         hints = get_type_hints(kind)
         if not isinstance(value, dict) or value.keys() != hints.keys():
             raise ValueError(f"{where or 'it'} does not have the keys {', '.join(hints)}")
-        return kind(**{name: _typed(hint, value[name], f"{where}.{name}".lstrip(".")) for name, hint in hints.items()})
+        return kind(**{name: typed(hint, value[name], f"{where}.{name}".lstrip(".")) for name, hint in hints.items()})
     if origin is list and isinstance(value, list):
-        return [_typed(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
+        return [typed(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
     if origin is dict and isinstance(value, dict):
-        return {key: _typed(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
+        return {key: typed(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
     if origin is UnionType:
-        return None if value is None else _typed(arguments[0], value, where)
+        return None if value is None else typed(arguments[0], value, where)
     if kind is Any or (origin is Literal and value in arguments) or type(value) is kind:
         return value
     raise ValueError(f"{where} is {value!r}, not {getattr(kind, '__name__', kind)}")

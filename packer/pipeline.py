@@ -1,6 +1,6 @@
 """The whole flow of a packing run, from INPUT to a finished data set.
 
-    find sources ─▶ cut into partitions ─▶ stage each (packer.stage) ─▶ finish (packer.finish) ─▶ manifest ─▶ publish
+    find sources ─▶ cut into partitions ─▶ stage each (packer.running) ─▶ finish (packer.finish) ─▶ manifest ─▶ publish
 
 A partition depends on the inputs and the options only, so the same run gives the same bytes however it is executed.
 """
@@ -9,22 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
-import numpy
-import pyarrow
-import tokenizers
-
-from packer import __version__, attempts, corpus, cutting, engines, finish, metrics, stage, tokenizer, upload
-from packer.chat import Renderer
+from packer import attempts, corpus, cutting, engines, finish, identity, metrics, running, stage, tokenizer, upload
 from packer.conversation import ChatCounts
 from packer.corpus import Partition
 from packer.corpus.documents import KEPT_REASONS
-from packer.errors import InputError, UsageError
-from packer.executors.local import ordered_map
+from packer.errors import EmptyError, UsageError
+from packer.executors import Execution
 from packer.manifest import InputFile, Manifest, Options, TokenizerFacts, Totals
 from packer.packing.overlong import Losses
 from packer.remote import Place, place
@@ -32,6 +27,9 @@ from packer.rendering import describe
 from packer.schema import Layout, Skipped
 from packer.shards import arrow_schema
 from packer.stage import Job, PartitionReport, Progress
+from packer.versions import versions
+
+IN_PROCESS = Execution()
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,8 @@ class Facts:
     finishing_seconds: float
     left_out: list[str]  # files of folders that were not read
     engine_note: str | None = None  # why the tokenizer's engine is not the one that might be expected
+    partitions: int = 1
+    resumed: int = 0  # of these, those that --resume found done
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,13 @@ def pack(
     output: finish.Output,
     *,
     overwrite: bool = False,
+    resume: bool = False,
     staging: Path | None = None,
+    execution: Execution = IN_PROCESS,
     progress: Progress | None = None,
 ) -> Result:
-    """Packs INPUT into a data set at `out`. Raises a PackerError, and then leaves `out` as it was.
+    """Packs INPUT into a data set at `out`. Raises a PackerError, and then leaves `out` as it was, but for hidden
+    partitions that are done, from which `resume` goes on. `execution` never changes the result.
 
     staging: where to work while `out` is a URL; by default in the system's temporary folder.
     """
@@ -72,33 +75,24 @@ def pack(
     if job.tokenizer is not None:
         tokenizer.find(job.tokenizer.source)  # a wrong name should show before anything is read
     found = corpus.find_sources(inputs, job.read, out=str(out))
-    if job.chat and any(source.schema and source.schema.kind == "messages" for source in found.sources):
-        Renderer(job.chat).facts()  # and so should a wrong template
-    options, choice = job.tokenizer, None
-    if options is not None:
-        options, choice = attempts.choose(options, found.sources, job.read.limit)
+    rendered_by = running.chat_facts(job, found.sources)  # and so should a wrong template
+    choice = None
+    if job.tokenizer is not None:
+        _, choice = attempts.choose(job.tokenizer, found.sources, job.read.limit)
     partitions = corpus.partition(found.sources, job.read)
-    target = upload.output(out, overwrite=overwrite, staging=staging)
-    target.open()
-    try:
-        reports, choice = attempts.run(
-            lambda chosen, told: _stage_all(replace(job, tokenizer=chosen), partitions, target.folder, told),
-            options,
-            choice,
-            found.sources,
-            target.clear,
-            progress,
-        )
-        staged = perf_counter()
-        facts = _tokenizer_facts(job, choice, sum(report.checked for report in reports))
-        manifest = _finish(job, layout, output, partitions, reports, facts, target.folder)
+    executor = running.executor_for(execution, job, found.sources, resume=resume)
+    target = upload.output(out, overwrite=overwrite, resume=resume, staging=staging)
+    with running.session(target, len(partitions)):
+        staged = running.stage_all(job, choice, rendered_by, found.sources, partitions, target, executor, progress)
+        between = perf_counter()
+        facts = _tokenizer_facts(job, staged.choice, sum(report.checked for report in staged.reports))
+        manifest = _finish(job, layout, output, partitions, staged.reports, facts, target.folder)
+        identity.require_unchanged(found.sources)
         manifest = target.publish(manifest)
-    except BaseException:
-        target.abandon()
-        raise
     ended = perf_counter()
-    note = choice.note if choice else None
-    return Result(out, manifest, Facts(ended - began, staged - began, ended - staged, found.left_out, note))
+    note = staged.choice.note if staged.choice else None
+    times = (ended - began, between - began, ended - between)
+    return Result(out, manifest, Facts(*times, found.left_out, note, len(partitions), staged.resumed))
 
 
 def window(
@@ -109,7 +103,9 @@ def window(
     output: finish.Output,
     *,
     overwrite: bool = False,
+    resume: bool = False,
     staging: Path | None = None,
+    execution: Execution = IN_PROCESS,
     progress: Progress | None = None,
 ) -> Result:
     """Cuts INPUT into windows as `job.window` says, one a row, each one attention sequence. Otherwise as `pack`."""
@@ -121,25 +117,8 @@ def window(
             "would be in none of them; --allow-gaps if that is meant"
         )
     layout = replace(layout, boundaries="row" if job.window.scope == "corpus" else "document")
-    return pack(inputs, out, job, layout, output, overwrite=overwrite, staging=staging, progress=progress)
-
-
-def _stage_all(
-    job: Job, partitions: Sequence[Partition], folder: Path, progress: Progress | None
-) -> list[PartitionReport]:
-    def work(partition: Partition, limit: int | None = None) -> PartitionReport:
-        own = job if limit is None else replace(job, read=replace(job.read, limit=limit))
-        return stage.stage(own, partition, finish.partition_folder(folder, partition.index), progress)
-
-    left = job.read.limit
-    if left is None:
-        return list(ordered_map(work, partitions))
-    reports: list[PartitionReport] = []
-    for partition in partitions:  # one after another: each gets what those before it have left
-        if left:
-            reports.append(work(partition, left))
-            left -= reports[-1].totals.records
-    return reports
+    how: dict[str, Any] = {"overwrite": overwrite, "resume": resume, "staging": staging}
+    return pack(inputs, out, job, layout, output, **how, execution=execution, progress=progress)
 
 
 def _finish(
@@ -163,7 +142,7 @@ def _finish(
         blocks, coverage = cut.blocks, cut.coverage if job.window else None
         totals = replace(totals, placed_documents=cut.placed_documents, split_documents=cut.split_documents)
     if not blocks:
-        raise InputError(_nothing(job, totals, losses))
+        raise EmptyError(_nothing(job, totals, losses))
     if job.strategy == "wrapped" and job.overlong is None and layout.masked and layout.boundaries == "row":
         raise UsageError(
             "--strategy wrapped --boundaries row on records with a loss mask needs --overlong split or truncate: "
@@ -182,7 +161,7 @@ def _finish(
         max_length=job.max_length,
         seed=job.seed,
         options=_options(job, output, chats),
-        versions=_versions(chats),
+        versions=versions(rendered=chats.documents > chats.pairs),
         tokenizer=facts,
         inputs=_inputs(partitions, reports),
         totals=totals,
@@ -250,18 +229,6 @@ def _options(job: Job, output: finish.Output, chats: ChatCounts) -> Options:
         window=job.window,
         chat=describe(job.chat, chats) if job.chat and chats.documents else None,
     )
-
-
-def _versions(chats: ChatCounts) -> dict[str, str]:
-    found = {
-        "packer": __version__,
-        "numpy": numpy.__version__,
-        "pyarrow": pyarrow.__version__,
-        "tokenizers": tokenizers.__version__,
-    }
-    if chats.documents > chats.pairs:  # a template was rendered
-        found |= {name: version(name) for name in ("transformers", "jinja2")}
-    return found
 
 
 def _inputs(partitions: Sequence[Partition], reports: Sequence[PartitionReport]) -> list[InputFile]:

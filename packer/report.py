@@ -131,14 +131,16 @@ def _lost(manifest: Manifest) -> str:
 def _run_lines(result: Result) -> list[tuple[str, str]]:
     manifest, facts = result.manifest, result.facts
     size = sum(shard.bytes for shard in manifest.shards)
-    speed = manifest.totals.tokens / max(facts.staging_seconds, 1e-9)
+    speed = f"; {manifest.totals.tokens / max(facts.staging_seconds, 1e-9):,.0f} tokens/s" if not facts.resumed else ""
     lines = [
         (
             "written",
             f"{result.out}: {size / 1e6:,.1f} MB of {manifest.file_format} in {counted(len(manifest.shards), 'shard')}",
         ),
-        ("time", f"{facts.seconds:.1f} s, of which {facts.finishing_seconds:.1f} s writing; {speed:,.0f} tokens/s"),
+        ("time", f"{facts.seconds:.1f} s, of which {facts.finishing_seconds:.1f} s writing{speed}"),
     ]
+    if facts.resumed:
+        lines.append(("resumed", f"{facts.resumed:,} of {facts.partitions:,} partitions were done already"))
     if engine := engine_as_text(manifest.tokenizer, facts.engine_note):
         lines.append(("engine", engine))
     for record in manifest.skipped_records[:3]:

@@ -77,12 +77,13 @@ class Job:
 @dataclass(frozen=True)
 class BlockReport:
     """A staged block. folder: relative to the partition's; rows: how many it holds (documents, if rows are cut
-    later); masked: it says of each token whether it is trained."""
+    later); masked: it says of each token whether it is trained; digests: of its files, by name."""
 
     folder: str
     rows: int
     tokens: int
     masked: bool
+    digests: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,7 @@ class Block:
 
 
 def stage(job: Job, partition: Partition, folder: Path, progress: Progress | None = None) -> PartitionReport:
-    """Stages the partition's blocks as folders below `folder`, which gets its name when all of them are there."""
-    final, folder = folder, folder.with_name(folder.name + "-unfinished")
+    """Stages the partition's blocks as folders below a new `folder`, synced."""
     folder.mkdir()
     engine, ends, vocab_size = engine_of(job.tokenizer)
     render, chat_ends = chats_of(job.tokenizer, job.chat)
@@ -137,7 +137,6 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
     if render:
         render.check(counts.chats)
     sync(folder)
-    folder.rename(final)
     records = sum(reader.tally.records)
     return PartitionReport(
         partition.index,
@@ -338,8 +337,7 @@ def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> 
     if job.order != "plan" and not job.cut_later:
         plan = plan.take_rows(generator(job.seed, Stream.ROWS, *key).permutation(plan.rows))
     name = f"block-{key[1]:05d}"
-    if plan.rows:
-        write_block(block.documents, plan, stops, folder / name)
+    digests = write_block(block.documents, plan, stops, folder / name) if plan.rows else {}
     pieces = np.bincount(plan.doc, minlength=1)
     totals = Totals(
         documents=len(block.documents),
@@ -349,11 +347,12 @@ def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> 
         max_token_id=int(block.documents.tokens.max(initial=-1)),
         masked_documents=int(block.masked.sum()),
     )
-    return BlockReport(name, plan.rows, plan.tokens, block.documents.trained is not None), totals, losses
+    masked = block.documents.trained is not None
+    return BlockReport(name, plan.rows, plan.tokens, masked, digests), totals, losses
 
 
-def write_block(source: Rows, plan: Plan, stops: Int32Array, folder: Path) -> None:
-    """Gathers the plan's rows, a few at a time, into a staged block."""
+def write_block(source: Rows, plan: Plan, stops: Int32Array, folder: Path) -> dict[str, str]:
+    """Gathers the plan's rows, a few at a time, into a staged block. Returns its files' digests."""
     writer = BlockWriter(folder)
     ends = offsets_of(plan.row_lengths())
     first = 0
@@ -362,3 +361,4 @@ def write_block(source: Rows, plan: Plan, stops: Int32Array, folder: Path) -> No
         writer.write(gather(source, plan.take_rows(np.arange(first, last)), stops))
         first = last
     writer.close()
+    return writer.digests

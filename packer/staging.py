@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from hashlib import blake2b
 from io import FileIO
 from pathlib import Path
 from typing import TypeVar
@@ -23,30 +24,44 @@ from packer.errors import OutputError
 from packer.rows import SEGMENT, Rows
 
 T = TypeVar("T", bound=np.generic)
+DIGEST = 16  # bytes
+
+
+def partition_folder(folder: Path, index: int) -> Path:
+    return folder / f"part-{index:05d}"
 
 
 class BlockWriter:
-    """Appends rows to a block's folder; `close` makes them durable."""
+    """Appends rows to a block's folder; `close` makes them durable. `digests`: of its files by name, as written."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
         self.folder = folder
         self.rows = 0
+        self._seen: dict[str, blake2b] = {}
         self._end = np.zeros(2, np.int64)  # segments and tokens so far
-        append(folder / "rows.bin", self._end)
+        self._append("rows.bin", self._end)
 
     def write(self, rows: Rows) -> None:
-        append(self.folder / "tokens.bin", rows.tokens)
+        self._append("tokens.bin", rows.tokens)
         if rows.trained is not None:
-            append(self.folder / "trained.bin", rows.trained)
-        append(self.folder / "segments.bin", rows.segments)
+            self._append("trained.bin", rows.trained)
+        self._append("segments.bin", rows.segments)
         ends = np.stack([rows.row_segments, rows.row_offsets], axis=1)[1:] + self._end
-        append(self.folder / "rows.bin", ends)
+        self._append("rows.bin", ends)
         self._end = ends[-1]
         self.rows += len(rows)
 
     def close(self) -> None:
         sync_all(self.folder)
+
+    @property
+    def digests(self) -> dict[str, str]:
+        return {name: seen.hexdigest() for name, seen in self._seen.items()}
+
+    def _append(self, name: str, values: NDArray[np.generic]) -> None:
+        append(self.folder / name, values)
+        self._seen.setdefault(name, blake2b(digest_size=DIGEST)).update(np.ascontiguousarray(values).data)
 
 
 class BlockReader:

@@ -46,7 +46,12 @@ FINAL = (PermissionError, NotImplementedError, ValueError, PackerError)  # no us
 
 
 class Target(Protocol):
-    """OUT during one run: `open`, work in `folder`, then `publish` or `abandon`."""
+    """OUT during one run: `open`, work in `folder`, then `publish`, `keep` or `abandon`."""
+
+    resume: bool
+
+    @property
+    def out(self) -> Place: ...
 
     @property
     def folder(self) -> Path: ...
@@ -55,25 +60,31 @@ class Target(Protocol):
 
     def clear(self) -> None: ...
 
+    def keep(self) -> int: ...
+
     def publish(self, described: Manifest) -> Manifest: ...
 
     def abandon(self) -> None: ...
 
 
-def output(out: Place, *, overwrite: bool, staging: Path | None = None) -> Target:
+def output(out: Place, *, overwrite: bool, resume: bool = False, staging: Path | None = None) -> Target:
     """What makes a data set at `out`, here or in a store."""
     if isinstance(out, RemotePath):
-        return RemoteOutput(out, overwrite=overwrite, staging=staging)
+        if resume and staging is None:
+            raise UsageError(f"--resume: {out} keeps nothing to go on from; partitions are kept in --staging DIR")
+        return RemoteOutput(out, overwrite=overwrite, resume=resume, staging=staging)
     if staging is not None:
         raise UsageError(f"--staging {staging} is for an --out that is a URL; {out} has its own, beside the data")
-    return commit.Output(out, overwrite=overwrite)
+    return commit.Output(out, overwrite=overwrite, resume=resume)
 
 
 class RemoteOutput:
     """OUT in a store during one run. Raises OutputError, one line without secrets."""
 
-    def __init__(self, out: RemotePath, *, overwrite: bool = False, staging: Path | None = None) -> None:
-        self.out, self.overwrite, self._staging = out, overwrite, staging
+    def __init__(
+        self, out: RemotePath, *, overwrite: bool = False, resume: bool = False, staging: Path | None = None
+    ) -> None:
+        self.out, self.overwrite, self.resume, self._staging = out, overwrite, resume, staging
         self.run = secrets.token_hex(8)
         self._local: commit.Output | None = None
         self._made: Path | None = None  # a temporary folder of our own
@@ -99,7 +110,7 @@ class RemoteOutput:
         else:
             # One folder for each OUT: what an interrupted run has left there is found again, and replaced.
             local = self._staging / f"packer-{hashlib.sha256(str(self.out).encode()).hexdigest()[:SUFFIX]}"
-        self._local = commit.Output(local, overwrite=True)
+        self._local = commit.Output(local, overwrite=True, resume=self.resume)
         try:
             self._local.open()
         except BaseException:
@@ -142,6 +153,15 @@ class RemoteOutput:
             raise OutputError(f"{error} (the data set there is complete, and is the new one)") from None
         return published
 
+    def keep(self) -> int:
+        """Removes what this run has put, but not the partitions in --staging. Returns how many these are."""
+        kept = 0
+        if self._local is not None and self._staging is not None:
+            kept = self._local.keep()
+            self._local = None
+        self.abandon()
+        return kept
+
     def abandon(self) -> None:
         """Removes what this run has put; a data set that stood here before still does."""
         with suppress(Exception):  # the error that brought us here is the one to report
@@ -169,7 +189,8 @@ class RemoteOutput:
             known.add(MARK)
         if foreign := sorted(names - known):
             raise OutputError(f"--out {self.out} holds {foreign[0]}, which is not packer's; give another folder")
-        if names and not self.overwrite:
+        going_on = self.resume and manifest.FILE not in names
+        if names and not self.overwrite and not going_on:
             what = "a finished data set"
             if MARK in names:
                 what = "the remains of an unfinished run, if it is not still being written"

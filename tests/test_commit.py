@@ -54,6 +54,12 @@ def listing(folder: Path) -> Listing:
     return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
+def shown(folder: Path) -> Listing:
+    """The files of the listing that are not hidden."""
+    found = {name: content for name, content in listing(folder).items() if content is not None}
+    return {name: content for name, content in found.items() if ".tmp" not in Path(name).parts}
+
+
 def error_line(capsys: pytest.CaptureFixture[str]) -> str:
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -316,7 +322,7 @@ def test_file_that_cannot_be_written(
     out = tmp_path / "out"
     if state == "finished":
         assert pack(out, source) == 0
-    before = listing(tmp_path)
+    before = shown(tmp_path)
     block = [] if fails_in == "staging" else ["--block-tokens", "2000"]
     arguments = ["pack", many, "--out", out, "--max-length", 8, "--format", file_format, "--overwrite", *block]
     command = [sys.executable, "-c", LIMITED, str(limit), *map(str, arguments)]
@@ -326,8 +332,13 @@ def test_file_that_cannot_be_written(
     assert "File too large" in done.stderr
     assert "unexpected" not in done.stderr
     assert done.stdout == ""
-    assert listing(tmp_path) == before
+    assert f"--out {out}: there is no room left" in done.stderr
+    assert shown(tmp_path) == before
     assert state == "absent" or verify(out, [str(source)])
+    assert ("1 of 1 partitions is kept: --resume goes on" in done.stderr) == (fails_in == "shard")
+    assert packer(*arguments, "--resume") == 0
+    assert verify(out, [str(many)])
+    assert not (out / ".tmp").exists()
 
 
 # --- runs that are killed --------------------------------------------------------------------------------------------
@@ -414,8 +425,9 @@ def test_interrupted_while_it_writes_shards(tmp_path: Path, delay: float) -> Non
         assert not (out / ".tmp").exists()
         return
     assert (process.returncode, printed) == (130, "")
-    assert errors.strip() == "packer: interrupted"
-    assert [path.name for path in tmp_path.iterdir()] == ["docs.jsonl"]
+    assert errors.strip() == "packer: interrupted; 1 of 1 partitions is kept: --resume goes on from there"
+    assert sorted(shown(tmp_path)) == ["docs.jsonl"]
+    assert sorted(path.name for path in (out / ".tmp").iterdir()) == ["part-00000", "written-by-packer"]
 
 
 class Stopped(BaseException):
@@ -436,7 +448,7 @@ def test_stopped_at_every_step_of_publishing(
         out.mkdir()
     if state == "finished":
         assert pack(out, old) == 0
-    before = listing(tmp_path)
+    before = shown(tmp_path)
     rename, calls = Path.rename, iter(range(100))
 
     def stopping(path: Path, target: Path) -> Path:
@@ -457,11 +469,13 @@ def test_stopped_at_every_step_of_publishing(
     except Stopped:
         finished = False
     monkeypatch.undo()
-    if finished or ((out / "manifest.json").exists() and listing(tmp_path) != before):
+    if finished or ((out / "manifest.json").exists() and shown(tmp_path) != before):
         assert verify(out, [str(new)]).tokens_compared == 2
         assert sorted(path.name for path in out.iterdir()) == ["data", "manifest.json"]
     else:
-        assert listing(tmp_path) == before
+        assert shown(tmp_path) == before
+        assert pack(out, new, "--overwrite", "--resume") == 0
+        assert verify(out, [str(new)]).tokens_compared == 2
 
 
 def test_killed_while_publishing_then_a_run_that_fails(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def main(args: Sequence[str] | None = None) -> None:
     try:
         code = cli.main(arguments, prog_name="packer", standalone_mode=False)
     except Interrupted as interrupted:
-        _say("interrupted")
+        _say("interrupted", *getattr(interrupted, "__notes__", ()))
         sys.stderr.flush()
         remove_copies()
         os._exit(interrupted.args[0])  # at once: a thread may be deep in a tokenizer call
@@ -76,10 +76,10 @@ def _described(error: Exception) -> tuple[str, ...]:
     if isinstance(error, click.ClickException):
         return (error.format_message(),)
     if isinstance(error, PackerError):
-        return (str(error),)
+        return (str(error), *getattr(error, "__notes__", ()))
     if isinstance(error, OSError):
         name = f": {error.filename}" if error.filename else ""
-        return (f"{error.strerror or error}{name}",)
+        return (f"{error.strerror or error}{name}", *getattr(error, "__notes__", ()))
     return (f"unexpected {type(error).__name__}: {error}", "run again with --debug and report the traceback")
 
 

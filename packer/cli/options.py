@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from packer.executors import EXECUTORS
 from packer.packing import ORDERS
 from packer.remote import Place, place
 from packer.schema import COLUMNS, COMPRESSIONS, FORMATS, LABELS, POSITIONS
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from packer.stage import TokenizerOptions
 
 
+DEBUG = "packer.debug"  # among what click keeps with a command
 F = TypeVar("F", bound=Callable[..., Any])
 
 FIELDS = ("text_field", "messages_field", "prompt_field", "completion_field")
@@ -110,7 +112,13 @@ run_options = _together(
         help="Take options from a TOML file; those given here win.",
     ),
     click.option("--quiet", is_flag=True, help="No progress bar and no summary."),
-    click.option("--debug", is_flag=True, expose_value=False, help="Show a traceback with an error."),
+    click.option(
+        "--debug",
+        is_flag=True,
+        callback=lambda ctx, _, value: ctx.meta.update({DEBUG: value}),
+        expose_value=False,
+        help="Show a traceback with an error, and what a cluster's workers print.",
+    ),
 )
 
 data_options = _together(
@@ -125,6 +133,25 @@ data_options = _together(
     ),
     click.option(
         "--overwrite", is_flag=True, help="Replace a data set of packer's at OUT, when the new one is finished."
+    ),
+    click.option("--resume", is_flag=True, help="Go on from the partitions that an unfinished run left at OUT."),
+    click.option(
+        "--workers",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Processes, or tasks of a cluster, at once; default: this process, whose tokenizer uses every core.",
+    ),
+    click.option(
+        "--executor",
+        type=click.Choice([*EXECUTORS]),
+        default="local",
+        show_default=True,
+        help="Where partitions are worked on. " + "; ".join(f"{name}: {text}" for name, text in EXECUTORS.items()),
+    ),
+    click.option(
+        "--ray-address",
+        metavar="A",
+        help="HOST:PORT of a running cluster's head, auto, or local: one for this run (default).",
     ),
     click.option("--min-tokens", type=click.IntRange(0), default=0, metavar="K", help="Leave out shorter documents."),
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from packer.cli.options import chat_of, contains, read_of, tokenizer_of
+from packer.cli.options import DEBUG, chat_of, contains, read_of, tokenizer_of
 from packer.remote import Place
 
 
@@ -17,11 +17,17 @@ def make(command: str, inputs: tuple[str, ...], out: Place, tokenizer: str | Non
     what else `packer.stage.Job` and `packer.schema.Layout` need."""
     from packer import pipeline, report
     from packer.cli.progress import progress_bar
+    from packer.executors import Execution
     from packer.finish import Output
     from packer.schema import Layout
     from packer.stage import Job
 
-    report_file, quiet, overwrite, staging = (values.pop(one) for one in ("report", "quiet", "overwrite", "staging"))
+    report_file, quiet = (values.pop(name) for name in ("report", "quiet"))
+    how = {name: values.pop(name) for name in ("overwrite", "resume", "staging")}
+    debug = bool(click.get_current_context().meta[DEBUG])
+    execution = Execution(**{name: values.pop(name) for name in ("executor", "workers", "ray_address")}, debug=debug)
+    if execution.ray_address and execution.executor != "ray":
+        raise click.UsageError("--ray-address is for --executor ray")
     if report_file and (contains(out, report_file) or not report_file.parent.is_dir()):
         raise click.UsageError(f"--report {report_file}: must be in a folder that exists, and not in OUT")
     if not re.fullmatch(r"\w+(\.\w+)*", values["split"]):
@@ -35,7 +41,7 @@ def make(command: str, inputs: tuple[str, ...], out: Place, tokenizer: str | Non
     job = Job(read=read, tokenizer=tokenizer_of(tokenizer, values), chat=chat, **values)
     with progress_bar(quiet) as progress:
         function = getattr(pipeline, command)
-        result = function(inputs, out, job, layout, output, overwrite=overwrite, staging=staging, progress=progress)
+        result = function(inputs, out, job, layout, output, execution=execution, progress=progress, **how)
     if not quiet:
         click.echo(report.summary(result))
     if report_file:

@@ -73,7 +73,7 @@ def _local(path: str) -> Source:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode):
             raise InputError(f"{path}: is not a regular file (JSON Lines can be piped in with - as INPUT)")
-    return Source(path, os.path.abspath(path), "text", None, found.st_size, None)
+    return Source(path, os.path.abspath(path), "text", None, found.st_size, None, modified=found.st_mtime_ns)
 
 
 def _remote(url: str) -> Source:

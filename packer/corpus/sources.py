@@ -67,6 +67,7 @@ class Source:
     size: bytes as stored, 0 for stdin and hub
     schema: None until the first records are seen, which only stdin leaves to the reader
     commit: the hub's commit, for a data set from the hub
+    modified: when a file of this machine was last changed, in ns
     stamp: of a file in a store, what changes with its content (see `packer.remote.Stat`)
     """
 
@@ -77,6 +78,7 @@ class Source:
     size: int
     schema: Schema | None
     commit: str | None = None
+    modified: int | None = None
     stamp: str | None = None
 
     @property

@@ -20,7 +20,7 @@ from packer.manifest import Manifest
 from packer.plan import BoolArray, Int64Array
 from packer.remote import Place
 from packer.schema import IGNORE_INDEX
-from packer.verify.rows import Group, groups
+from packer.stored.groups import Group, groups
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from packer.manifest import Manifest, Totals
 from packer.plan import BoolArray
 from packer.remote import Place
 from packer.schema import IGNORE_INDEX
-from packer.verify.rows import Found, Group, groups
+from packer.stored.groups import Group, groups
+from packer.verify.rows import Found
 
 DOCUMENTS = 8 << 20  # looked at together; about 40 bytes a segment
 

@@ -1,7 +1,7 @@
 """Every token against INPUT: the documents are put together again from the rows, and compared with a new tokenization.
 
 Rows hold documents in random order, INPUT has them in its own, so the rows are first put into tables in document order
-(`packer.verify.tables`), then both are read side by side. Memory stays bounded.
+(`packer.stored.tables`), then both are read side by side. Memory stays bounded.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from packer.errors import DatasetError, UsageError
 from packer.manifest import Manifest, Totals
 from packer.plan import Int64Array, offsets_of, runs
 from packer.remote import Place
+from packer.stored.tables import ABSENT, UNKNOWN, Documents
 from packer.verify import windows
-from packer.verify.tables import ABSENT, UNKNOWN, Documents
 
 
 def check(

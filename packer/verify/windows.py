@@ -21,10 +21,11 @@ from packer.manifest import Manifest
 from packer.plan import BoolArray, Int64Array
 from packer.remote import Place
 from packer.schema import IGNORE_INDEX
+from packer.stored.groups import Group, all_groups, labelled, raise_at
+from packer.stored.tables import ABSENT, AT_ONCE, Documents
 from packer.verify.documents import Documents as Counted
 from packer.verify.documents import check_totals
-from packer.verify.rows import Found, Group
-from packer.verify.tables import ABSENT, AT_ONCE, Documents, all_groups, labelled, raise_at
+from packer.verify.rows import Found
 from packer.windowing import Windowing
 
 MISSED = 1000  # windows: where more are missing the number is wrong, and not a window

@@ -5,17 +5,16 @@ Rows hold documents in random order, and cut; here they lie end to end in the or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from packer.errors import DatasetError
 from packer.manifest import Manifest
 from packer.plan import BoolArray, Int64Array, runs
 from packer.remote import Place
 from packer.schema import IGNORE_INDEX
-from packer.verify.rows import Group, groups
+from packer.stored.groups import Group, all_groups, labelled, raise_at
 
 Tells = Callable[[Group, BoolArray], BoolArray]
 ABSENT = -1  # a token that no row holds
@@ -107,23 +106,3 @@ class Documents:
         chosen = np.flatnonzero(self.goes_on(group) & (tokens != IGNORE_INDEX))
         chosen = chosen[self.tokens[places[chosen]] == ABSENT]
         self.tokens[places[chosen]] = tokens[chosen]
-
-
-def labelled(group: Group) -> Int64Array:
-    """The label of the token after each position, in either convention: int64 (T,)."""
-    if group.manifest.layout.labels == "shifted":
-        return group.labels
-    after = np.append(group.labels[1:], IGNORE_INDEX)
-    ends = group.sequence_starts + group.sequence_lengths - 1
-    last = np.searchsorted(group.segment_starts, ends, side="right") - 1
-    after[ends] = group.flat["next_tokens"][last]
-    return after
-
-
-def all_groups(out: Place, manifest: Manifest) -> Iterator[Group]:
-    for shard in manifest.shards:
-        yield from groups(out, manifest, shard.path)
-
-
-def raise_at(group: Group, row: int, rule: str) -> None:
-    raise DatasetError(f"{group.shard}, row {group.first_row + row}: broken rule: {rule}")

@@ -1,0 +1,24 @@
+"""The versions that a data set depends on: the manifest names them, and partitions of others are not gone on with."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import numpy
+import pyarrow
+import tokenizers
+
+from packer import __version__
+
+
+def versions(*, rendered: bool = False) -> dict[str, str]:
+    """rendered: whether a chat template was."""
+    found = {
+        "packer": __version__,
+        "numpy": numpy.__version__,
+        "pyarrow": pyarrow.__version__,
+        "tokenizers": tokenizers.__version__,
+    }
+    if rendered:
+        found |= {name: version(name) for name in ("transformers", "jinja2")}
+    return found
