@@ -47,13 +47,13 @@ def data_lines(result: Result) -> list[tuple[str, str]]:
 
 def _row_lines(manifest: Manifest) -> list[tuple[str, str]]:
     totals = manifest.totals
-    cut = counted(totals.split_documents, "document")
+    cut = f"{counted(totals.split_documents, 'document')} cut"
     if totals.split_documents and totals.masked_documents:
         cut += " (what comes after a cut is trained without what came before it)"
     return [
         ("rows", f"{totals.rows:,} of at most {manifest.max_length:,} tokens, by {manifest.options.strategy}"),
         ("full", f"{manifest.efficiency:.2%}, {_above_bound(manifest)}"),
-        ("segments", f"{totals.segments:,}, {manifest.packing_factor:.1f} a row, {cut} cut"),
+        ("segments", f"{totals.segments:,}, {manifest.packing_factor:.1f} a row, {cut}"),
     ]
 
 
