@@ -11,10 +11,12 @@ Rooms, each importing only from those above it:
     lengths · batching · pricing/ what each way of batching would cost, from lengths alone
     metrics · recommending        the least it can cost; what to choose, and why
     sampling/                     which rows come in which batch of which rank
+    remote/                       what lies in a store and is named by a URL
     corpus/ · tokenizer           documents from every input form; exact token ids
     staging · shards · manifest   what is on disk, while a run lasts and after it
     cutting                       rows cut from staged documents: windows, and the stream of `wrapped`
     reader/ · torch               rows and batches for a training loop
+    commit · upload               OUT, here and in a store: a whole data set or none
     executors/ · pipeline · stats the whole flow; the lengths alone
     verify · report · terminal    proof, the summary, what stats shows
     inspection/ · page/           a look at rows; what can be shared: stats and rows as HTML

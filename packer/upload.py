@@ -123,6 +123,7 @@ class RemoteOutput:
 
     def publish(self, described: Manifest) -> Manifest:
         """Puts the staged shards and then the manifest, with the shards' names as they are in the store."""
+        self._check_mark()
         before = self._data_set()
         old = {shard.path: shard for shard in before.shards} if before else {}
         shards = [self._named(shard, old) for shard in described.shards]
@@ -212,14 +213,17 @@ class RemoteOutput:
 
     def _check_ours(self, new: list[tuple[Path, ShardFile]]) -> None:
         """Just before the manifest: the mark is still this run's, and every shard is there."""
-        if self._do("read", self._mark).get("run") != self.run:
-            self._marked, self._ours = False, set()  # what lies there now is the other run's
-            raise OutputError(f"--out {self.out}: another run is writing there too; this one has published nothing")
+        self._check_mark()
         present = self._do("listed", lambda: listed(self.out.url))
         for _, shard in new:
             found = present.get(shard.path, {}).get("size")
             if found != shard.bytes:
                 raise OutputError(f"--out {self.out}: {shard.path} was changed by somebody else while it was written")
+
+    def _check_mark(self) -> None:
+        if self._do("read", self._mark).get("run") != self.run:
+            self._marked, self._ours = False, set()  # what lies there now is the other run's
+            raise OutputError(f"--out {self.out}: another run is writing there too; this one has published nothing")
 
     # Putting and removing
 
@@ -302,6 +306,8 @@ class RemoteOutput:
         """Nothing remains of the folder that this run worked in."""
         if self._local is not None:
             self._local.abandon()
+            with suppress(OSError):
+                self._local.out.rmdir()
         if self._made is not None:
             shutil.rmtree(self._made, ignore_errors=True)
 

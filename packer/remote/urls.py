@@ -12,6 +12,7 @@ import re
 from urllib.parse import parse_qsl, unquote
 
 URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+ANY_URL = re.compile(rf"{URL.pattern}[^\s'\"<>]+")
 LOCAL = ("file", "local")
 WEB = ("http", "https")
 BUCKETS = ("s3", "s3a", "gs", "gcs")  # what follows the scheme is a bucket, which has no port
@@ -84,7 +85,7 @@ def shown_in(text: str, *urls: str) -> str:
     urls = tuple(one[found.start() :] for one in urls if (found := URL.search(one)))
     for url in urls:
         text = text.replace(url, shown(url))
-    text = re.sub(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/@]+:[^\s@]*@", r"\1", text)
+    text = ANY_URL.sub(lambda found: shown(found[0]), text)
     for secret in sorted({part for url in urls for part in _secrets(url)} | _of_environment(), key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return text

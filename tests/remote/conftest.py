@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
@@ -47,13 +46,19 @@ def documents() -> bytes:
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
-def listing(store: Any, folder: str) -> dict[str, bytes]:
-    """Every file below a folder of a store, with its bytes."""
-    return {name: store.cat_file(name) for name in store.find(folder)}
+@pytest.fixture
+def listing(store: MemoryFileSystem) -> Callable[[str], dict[str, bytes]]:
+    """Every file below a folder of the store, with its bytes."""
+    return lambda folder: {name.removeprefix(f"{folder}/"): store.cat_file(name) for name in store.find(folder)}
 
 
-def copy(store: Any, folder: Path, target: str) -> None:
-    """A folder from here into a store."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            store.pipe_file(f"{target}/{path.relative_to(folder)}", path.read_bytes())
+@pytest.fixture
+def copy(store: MemoryFileSystem) -> Callable[[Path, str], None]:
+    """Copies a folder from here into the store."""
+
+    def run(folder: Path, target: str) -> None:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                store.pipe_file(f"{target}/{path.relative_to(folder)}", path.read_bytes())
+
+    return run
