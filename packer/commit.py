@@ -103,7 +103,7 @@ class Output:
         hidden.write_text(text, encoding="utf-8")
         sync(hidden)
         sync(self.folder / manifest.DATA)
-        if foreign := _foreign(self.out):
+        if foreign := _foreign_data(self.out):
             raise OutputError(f"--out {self.out} holds {foreign} now, which is not packer's; move it elsewhere")
         self._ready = True
         old = self.out / manifest.FILE
@@ -200,6 +200,12 @@ def _foreign(out: Path) -> str | None:
     for path in temporary.glob("*"):
         if not OWN.fullmatch(path.name):
             return f"{TEMPORARY}/{path.name}"
+    return _foreign_data(out)
+
+
+def _foreign_data(out: Path) -> str | None:
+    """The same of OUT/data, which is replaced as a whole."""
+    temporary = out / TEMPORARY
     shards: set[str] = set()
     for path in (out / manifest.FILE, temporary / manifest.FILE, temporary / REPLACED):
         if path.exists():
