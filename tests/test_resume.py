@@ -333,7 +333,8 @@ def test_a_second_writer_is_refused(tmp_path: Path, corpus: Path, capsys: pytest
 
 def test_the_lock_is_of_the_process_alone(tmp_path: Path, corpus: Path) -> None:
     """A killed run leaves its mark, and no lock."""
-    code = "import os, pathlib as p, sys; from packer.commit import Output; Output(p.Path(sys.argv[1])).open(); os._exit(9)"
+    code = "import os, sys; from pathlib import Path; from packer.commit import Output\n"
+    code += "Output(Path(sys.argv[1])).open(); os._exit(9)"
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path / "out")]).returncode == 9
     mark = tmp_path / "out" / ".tmp" / "written-by-packer"
     with open(mark) as file:
