@@ -10,6 +10,7 @@ is counted here. The driver has to be on a node of the cluster (or start one: "l
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pickle
@@ -58,7 +59,11 @@ class Cluster:
             raise InputError("a pipe can be read by this process alone: run with --executor local")
         with signals_passed():
             self._connection.open()
-            self._preflight(sources, folder)
+            try:
+                self._preflight(sources, folder)
+            except BaseException:
+                self._connection.close()
+                raise
 
     def _preflight(self, sources: Sequence[Source], folder: Path) -> None:
         nodes = [node for node in self._nodes() if node.cpus]
@@ -187,9 +192,11 @@ class _Run:
         """Ends all at once, whatever they are doing."""
         refs = list(self._running)
         self._running.clear()
-        for ref in refs:
-            self._ray.cancel(ref, force=True)
-        if refs:
+        if not refs:
+            return
+        with contextlib.suppress(Exception):  # a cluster that is lost too; the error that brought us here is the one
+            for ref in refs:
+                self._ray.cancel(ref, force=True)
             self._ray.wait(refs, num_returns=len(refs), timeout=END_SECONDS)
 
     def _submit(self) -> None:
