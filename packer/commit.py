@@ -1,6 +1,7 @@
 """OUT, from nothing to a finished data set in one step: nobody ever opens half of one, and nothing foreign is deleted.
 
 OUT/.tmp/                everything while a run lasts; goes with it, unless --resume can go on from there
+OUT/.tmp/inputs          packer data sets as INPUT, put together (packer.stored)
 OUT/.tmp/part-*          partitions (packer.committed)
 OUT/.tmp/data, manifest  the finished set, still hidden
 OUT/data                 the same folder, renamed
@@ -24,7 +25,7 @@ from packer.staging import sync
 TEMPORARY = ".tmp"
 MARK = "written-by-packer"  # proves that a left-over OUT/.tmp is ours to delete; locked while a run writes there
 OWN = re.compile(
-    r"written-by-packer|part-\d+(-\w+)?|nodes-\w+|data|manifest\.json|replaced|replaced\.json"
+    r"written-by-packer|inputs|part-\d+(-\w+)?|nodes-\w+|data|manifest\.json|replaced|replaced\.json"
 )  # names in there
 REPLACED, REPLACED_DATA = "replaced.json", "replaced"  # where what --overwrite replaces waits to be deleted
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from packer import tokenizer
 from packer.errors import DatasetError, TokenizerError, UsageError
-from packer.manifest import Manifest
+from packer.manifest import Manifest, Origin
 from packer.plan import BoolArray, Int64Array
 from packer.report import counted, coverage_as_text, predictions_as_text, windows_as_text
 from packer.schema import IGNORE_INDEX
@@ -70,11 +70,16 @@ def segments(group: Group, row: int) -> Iterator[Segment]:
         )
 
 
-def _source(manifest: Manifest, document: int) -> str:
-    """The input file of a document, and the record's place among that file's records, from 0."""
-    firsts = [file.first_doc for file in manifest.inputs]
-    file = manifest.inputs[int(np.searchsorted(firsts, document, side="right")) - 1]
-    return f"{file.path}, record {document - file.first_doc}"
+def _source(made: Manifest | Origin, document: int) -> str:
+    """The input file of a document, and the record's place among that file's records, from 0; of a packer data set,
+    where that had it from."""
+    firsts = [file.first_doc for file in made.inputs]
+    file = made.inputs[int(np.searchsorted(firsts, document, side="right")) - 1]
+    place = f"{file.path}, record {document - file.first_doc}"
+    own = [origin for origin in made.origin if (origin.path, origin.first_doc) == (file.path, file.first_doc)]
+    if own and not own[0].renumbered:
+        place += f", from {_source(own[0], document - file.first_doc)}"
+    return place
 
 
 def show_row(

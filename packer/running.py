@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
-from packer import attempts, committed, engines, executors
+from packer import attempts, committed, engines, executors, stored
 from packer.commit import Output
 from packer.committed import StagePartition
 from packer.corpus import Partition, Source
@@ -43,7 +43,7 @@ def executor_for(execution: Execution, job: Job, sources: Sequence[Source], *, r
 
 
 @contextmanager
-def session(target: Output, partitions: int) -> Iterator[None]:
+def session(target: Output, partitions: Sized) -> Iterator[None]:
     """OUT while it is being made. An error leaves it as it was, but for committed partitions: what can go on from there
     says so in a note of the error."""
     target.open()
@@ -55,7 +55,7 @@ def session(target: Output, partitions: int) -> Iterator[None]:
             target.abandon()
         elif (kept := target.keep()) and not isinstance(error, ResumeError):
             verb = "is" if kept == 1 else "are"
-            shown.add_note(f"{kept} of {partitions} partitions {verb} kept: --resume goes on from there")
+            shown.add_note(f"{kept} of {len(partitions)} partitions {verb} kept: --resume goes on from there")
         if shown is error:
             raise
         raise shown from error
@@ -108,7 +108,10 @@ def stage_all(
                 left -= done[-1].totals.records
         return done
 
-    reports, choice = attempts.run(work, options, choice, sources, target.clear)
+    def clear() -> None:
+        target.clear([target.folder / stored.FOLDER])
+
+    reports, choice = attempts.run(work, options, choice, sources, clear)
     return Staged(reports, choice, resumed)
 
 

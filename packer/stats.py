@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from packer import attempts, corpus, length_file, stage
+from packer import attempts, corpus, length_file, stage, stored
 from packer.corpus import Partition, PartitionReader, ReadOptions, TextBatch, TokenBatch
 from packer.corpus.documents import KEPT_REASONS
 from packer.encoding import encode
@@ -243,13 +243,16 @@ def _measure(
     if tokenizer is not None:
         find_tokenizer(tokenizer.source)  # a wrong name should show before anything is read
     found = corpus.find_sources(inputs, read)
+    packed = stored.check(found.sources, tokenizer.source if tokenizer else None, read)
     choice = None
     if tokenizer is not None:
         tokenizer, choice = attempts.choose(tokenizer, found.sources, read.limit)
-    partitions = corpus.partition(found.sources, read)
-    passed, choice = attempts.run(
-        lambda chosen: _pass(partitions, read, chosen, spill, progress), tokenizer, choice, found.sources, spill.clear
-    )
+    with tempfile.TemporaryDirectory(prefix="packer-stats-") as folder:
+        sources = stored.put_together(found.sources, Path(folder), read)
+        partitions = corpus.partition(sources, read)
+        passed, choice = attempts.run(
+            lambda chosen: _pass(partitions, read, chosen, spill, progress), tokenizer, choice, sources, spill.clear
+        )
     lengths = spill.corpus()
     if not lengths.histogram.documents:
         raise InputError(
@@ -262,6 +265,8 @@ def _measure(
         skipped_records=passed.reasons[:KEPT_REASONS],
         left_out=found.left_out,
     )
+    if packed.tokenizer is not None:
+        source = replace(source, tokenizer=packed.tokenizer.source, fingerprint=packed.tokenizer.fingerprint)
     if tokenizer is not None and choice is not None:
         loaded, ends = stage.load_tokenizer(tokenizer)
         source = replace(

@@ -195,6 +195,7 @@ input_options = _together(
     click.option(
         "--limit", type=click.IntRange(1), metavar="N", help="Only the first N records, for trying things out."
     ),
+    click.option("--allow-lossy", is_flag=True, help="Read a packer data set though it lost tokens of its documents."),
 )
 
 tokenizer_options = _together(
@@ -237,5 +238,5 @@ def read_of(values: dict[str, Any], names: Sequence[str] = ()) -> ReadOptions:
     """Takes the reading options out of `values`."""
     from packer.corpus import ReadOptions
 
-    shared = ("schema", "text_field", "split_text", "on_error", "max_record_bytes", "limit")
+    shared = ("schema", "text_field", "split_text", "on_error", "max_record_bytes", "limit", "allow_lossy")
     return ReadOptions(**{name: values.pop(name) for name in (*shared, *names)})

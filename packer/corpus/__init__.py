@@ -20,6 +20,7 @@
     arrow          Arrow IPC files and streams, Feather
     columns        columns of texts
     token_columns  columns of token ids and masks
+    packed         packer data sets, put together again by packer.stored
     hub            `hf:` data sets
 
 Memory is bounded by a chunk and the largest record, whatever the size of the file.
@@ -29,7 +30,7 @@ from packer.corpus.documents import Tally, TextBatch, TokenBatch
 from packer.corpus.inputs import find_sources
 from packer.corpus.partitions import partition
 from packer.corpus.reader import PartitionReader
-from packer.corpus.sources import Found, Partition, ReadOptions, Schema, Slice, Source
+from packer.corpus.sources import Found, Partition, ReadOptions, Schema, Slice, Source, Table
 from packer.schema import Skipped
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "Skipped",
     "Slice",
     "Source",
+    "Table",
     "Tally",
     "TextBatch",
     "TokenBatch",

@@ -1,4 +1,4 @@
-"""INPUT arguments to sources in order: files, folders, globs, `datasets` folders, hub names, stdin."""
+"""INPUT arguments to sources in order: files, folders, globs, `datasets` folders, packer data sets, the hub, stdin."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 def find_sources(inputs: Sequence[str], options: ReadOptions, *, out: str | None = None) -> Found:
     """The sources that the arguments name, in order; a folder's files in bytewise order of their relative paths.
 
-    Raises UsageError for arguments that make no sense (nothing, `-` twice, remote URLs, a packer data set, `out` in
-    conflict with an input), InputError for what is missing, unreadable or no data.
+    Raises UsageError for arguments that make no sense (nothing, `-` twice, remote URLs, `out` in conflict with an
+    input), InputError for what is missing, unreadable or no data.
     """
     schemas.check_options(options)
     if not inputs:
@@ -76,11 +76,12 @@ class _Walk:
 
     def _folder(self, folder: str, found: Found) -> None:
         if _is_packed(folder):
-            raise UsageError(f"{folder}: is a packer data set: its documents are already packed")
+            found.sources.append(self._packed(folder))
+            return
         if (saved := _saved_files(folder)) is not None:
             found.sources.extend(identify(path, self._options) for path in saved)
             return
-        files = sorted(self._files(folder, (os.path.realpath(folder),)), key=os.fsencode)
+        files = sorted(self._files(folder, (os.path.realpath(folder),), found), key=os.fsencode)
         kinds = [kind_by_name(path) for path in files]
         wanted = "record" if "record" in kinds else "text"
         chosen = [path for path, kind in zip(files, kinds, strict=True) if kind == wanted]
@@ -89,8 +90,18 @@ class _Walk:
         found.left_out.extend(path for path, kind in zip(files, kinds, strict=True) if kind != wanted)
         found.sources.extend(identify(path, self._options) for path in chosen)
 
-    def _files(self, folder: str, above: tuple[str, ...]) -> Iterator[str]:
-        """Files below the folder; `above` are the real paths of it and the folders around it, to end loops of links."""
+    def _packed(self, folder: str) -> Source:
+        """A packer data set. `packer.stored.inputs` puts its documents together before they are read."""
+        real = os.path.realpath(folder)
+        if self._out is not None and os.path.commonpath([real, self._out]) == real:
+            raise UsageError(f"{folder}: the output folder lies within this packer data set; choose another --out")
+        path = os.path.join(os.path.abspath(folder), "manifest.json")
+        found = os.stat(path)
+        return Source(folder, path, "packed", None, found.st_size, schemas.READY, modified=found.st_mtime_ns)
+
+    def _files(self, folder: str, above: tuple[str, ...], found: Found) -> Iterator[str]:
+        """Files below the folder; `above` are the real paths of it and the folders around it, to end loops of links.
+        Packer data sets are left out, and named so."""
         with input_errors(folder):
             names = os.listdir(folder)
         for name in names:
@@ -102,8 +113,10 @@ class _Walk:
                 yield path
             elif (saved := _saved_files(path)) is not None:
                 yield from saved
-            elif real not in above and not _is_packed(path):
-                yield from self._files(path, (*above, real))
+            elif _is_packed(path):
+                found.left_out.append(path)
+            elif real not in above:
+                yield from self._files(path, (*above, real), found)
 
 
 def _is_packed(folder: str) -> bool:

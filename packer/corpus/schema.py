@@ -23,6 +23,7 @@ MASKED_KINDS = (
 )
 PLAIN_TEXT = Schema("text", "")  # a free-text file
 DEFAULT = Schema("text", "text")
+READY = Schema("input_ids", "input_ids")
 
 
 def check_options(options: ReadOptions) -> None:
