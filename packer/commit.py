@@ -1,6 +1,7 @@
 """OUT, from nothing to a finished data set in one step: nobody ever opens half of one, and nothing foreign is deleted.
 
 OUT/.tmp/                everything while a run lasts; goes with it, unless --resume can go on from there
+OUT/.tmp/inputs          packer data sets as INPUT, put together (packer.stored)
 OUT/.tmp/part-*          partitions (packer.committed)
 OUT/.tmp/data, manifest  the finished set, still hidden
 OUT/data                 the same folder, renamed
@@ -24,7 +25,7 @@ from packer.staging import sync
 TEMPORARY = ".tmp"
 MARK = "written-by-packer"  # proves that a left-over OUT/.tmp is ours to delete; locked while a run writes there
 OWN = re.compile(
-    r"written-by-packer|part-\d+(-\w+)?|nodes-\w+|data|manifest\.json|replaced|replaced\.json"
+    r"written-by-packer|inputs|part-\d+(-\w+)?|nodes-\w+|data|manifest\.json|replaced|replaced\.json"
 )  # names in there
 REPLACED, REPLACED_DATA = "replaced.json", "replaced"  # where what --overwrite replaces waits to be deleted
 
@@ -103,7 +104,7 @@ class Output:
         hidden.write_text(described.to_json(), encoding="utf-8")
         sync(hidden)
         sync(self.folder / manifest.DATA)
-        if foreign := _foreign(self.out):
+        if foreign := _foreign_data(self.out):
             raise OutputError(f"--out {self.out} holds {foreign} now, which is not packer's; move it elsewhere")
         self._ready = True
         old = self.out / manifest.FILE
@@ -201,6 +202,12 @@ def _foreign(out: Path) -> str | None:
     for path in temporary.glob("*"):
         if not OWN.fullmatch(path.name):
             return f"{TEMPORARY}/{path.name}"
+    return _foreign_data(out)
+
+
+def _foreign_data(out: Path) -> str | None:
+    """The same of OUT/data, which is replaced as a whole."""
+    temporary = out / TEMPORARY
     shards: set[str] = set()
     for path in (out / manifest.FILE, temporary / manifest.FILE, temporary / REPLACED):
         if path.exists():

@@ -39,6 +39,20 @@ class InputFile:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """A packer data set among the inputs: its path; fingerprint, sha256 of its manifest; first_doc, the ordinal of its
+    first record; renumbered: documents that had lost their middle are several records, so its ordinals are not kept;
+    inputs and origin: what it was made from itself."""
+
+    path: str
+    fingerprint: str
+    first_doc: int
+    renumbered: bool
+    inputs: list[InputFile]
+    origin: list[Origin]
+
+
+@dataclass(frozen=True)
 class TokenizerFacts:
     """The tokenizer as named on the command line, the sha256 of its tokenizer.json, and what it put around texts.
 
@@ -106,7 +120,8 @@ class Options:
 
 @dataclass(frozen=True)
 class Manifest:
-    """command: `pack` or `window`; coverage: of windows, None for `pack`."""
+    """command: `pack` or `window`; origin: of the inputs that are packer data sets; partitions: records of each;
+    coverage: of windows, None for `pack`."""
 
     command: str
     split: str
@@ -119,6 +134,8 @@ class Manifest:
     versions: dict[str, str]
     tokenizer: TokenizerFacts | None
     inputs: list[InputFile]
+    origin: list[Origin]
+    partitions: list[int]
     totals: Totals
     losses: Losses
     chats: ChatCounts | None  # None where INPUT has none

@@ -14,7 +14,20 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from packer import attempts, corpus, cutting, engines, finish, identity, metrics, running, stage, tokenizer, upload
+from packer import (
+    attempts,
+    corpus,
+    cutting,
+    engines,
+    finish,
+    identity,
+    metrics,
+    running,
+    stage,
+    stored,
+    tokenizer,
+    upload,
+)
 from packer.conversation import ChatCounts
 from packer.corpus import Partition
 from packer.corpus.documents import KEPT_REASONS
@@ -75,18 +88,23 @@ def pack(
     if job.tokenizer is not None:
         tokenizer.find(job.tokenizer.source)  # a wrong name should show before anything is read
     found = corpus.find_sources(inputs, job.read, out=str(out))
+    packed = stored.check(found.sources, job.tokenizer.source if job.tokenizer else None, job.read)
     rendered_by = running.chat_facts(job, found.sources)  # and so should a wrong template
     choice = None
     if job.tokenizer is not None:
         _, choice = attempts.choose(job.tokenizer, found.sources, job.read.limit)
-    partitions = corpus.partition(found.sources, job.read)
     executor = running.executor_for(execution, job, found.sources, resume=resume)
     target = upload.output(out, overwrite=overwrite, resume=resume, staging=staging)
-    with running.session(target, len(partitions)):
-        staged = running.stage_all(job, choice, rendered_by, found.sources, partitions, target, executor, progress)
+    partitions: list[Partition] = []
+    with running.session(target, partitions):
+        sources = stored.put_together(found.sources, target.folder.absolute() / stored.FOLDER, job.read)
+        partitions += corpus.partition(sources, job.read)
+        staged = running.stage_all(job, choice, rendered_by, sources, partitions, target, executor, progress)
         between = perf_counter()
-        facts = _tokenizer_facts(job, staged.choice, sum(report.checked for report in staged.reports))
-        manifest = _finish(job, layout, output, partitions, staged.reports, facts, target.folder)
+        facts = packed.tokenizer
+        if not packed.only:
+            facts = _tokenizer_facts(job, staged.choice, sum(report.checked for report in staged.reports)) or facts
+        manifest = _finish(job, layout, output, partitions, staged.reports, facts, packed, target.folder)
         identity.require_unchanged(found.sources)
         manifest = target.publish(manifest)
     ended = perf_counter()
@@ -128,6 +146,7 @@ def _finish(
     partitions: Sequence[Partition],
     reports: Sequence[PartitionReport],
     facts: TokenizerFacts | None,
+    packed: stored.Stored,
     folder: Path,
 ) -> Manifest:
     totals = sum((report.totals for report in reports), Totals())
@@ -152,6 +171,7 @@ def _finish(
     schema = arrow_schema(layout, described)
     shards, written = finish.write_shards(folder, blocks, layout, output, schema, job.seed, job.order)
     totals += written
+    inputs = _inputs(partitions, reports)
     return Manifest(
         command="window" if job.window else "pack",
         split=output.split,
@@ -163,7 +183,9 @@ def _finish(
         options=_options(job, output, chats),
         versions=versions(rendered=chats.documents > chats.pairs),
         tokenizer=facts,
-        inputs=_inputs(partitions, reports),
+        inputs=inputs,
+        origin=stored.complete(packed, partitions, [file.first_doc for file in inputs]),
+        partitions=[report.totals.records for report in reports],
         totals=totals,
         losses=losses,
         chats=chats if chats.documents else None,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from packer import attempts, committed, engines, executors
+from packer import attempts, committed, engines, executors, stored
 from packer.chat import Renderer
 from packer.committed import StagePartition
 from packer.corpus import Partition, Source
@@ -58,7 +58,7 @@ def chat_facts(job: Job, sources: Sequence[Source]) -> dict[str, Any] | None:
 
 
 @contextmanager
-def session(target: Target, partitions: int) -> Iterator[None]:
+def session(target: Target, partitions: Sized) -> Iterator[None]:
     """OUT while it is being made. An error leaves it as it was, but for committed partitions: what can go on from there
     says so in a note of the error."""
     target.open()
@@ -70,7 +70,7 @@ def session(target: Target, partitions: int) -> Iterator[None]:
             target.abandon()
         elif (kept := target.keep()) and not isinstance(error, ResumeError):
             verb = "is" if kept == 1 else "are"
-            shown.add_note(f"{kept} of {partitions} partitions {verb} kept: --resume goes on from there")
+            shown.add_note(f"{kept} of {len(partitions)} partitions {verb} kept: --resume goes on from there")
         if shown is error:
             raise
         raise shown from error
@@ -125,7 +125,10 @@ def stage_all(
                 left -= done[-1].totals.records
         return done
 
-    reports, choice = attempts.run(work, options, choice, sources, target.clear, progress)
+    def clear() -> None:
+        target.clear([target.folder / stored.FOLDER])
+
+    reports, choice = attempts.run(work, options, choice, sources, clear, progress)
     return Staged(reports, choice, resumed)
 
 

@@ -220,6 +220,8 @@ class Places:
         firsts = offsets_of(np.array(self.tally.records, np.int64))
         index = int(np.searchsorted(firsts, ordinal, side="right")) - 1
         piece = self.partition.slices[index]
+        if piece.source.format == "packed":
+            return f"{piece.source.path}, document {ordinal - int(firsts[index]) + piece.start}"
         after = f" after byte {piece.start}" if piece.start and piece.source.format in ("jsonl", "text") else ""
         noun = "document" if self.several else "record"
         return f"{piece.source.path}, {noun} {ordinal - int(firsts[index]) + 1}{after}"

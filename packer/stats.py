@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from packer import attempts, chat_summary, corpus, length_file, stage
+from packer import attempts, chat_summary, corpus, length_file, stage, stored
 from packer.chat import ChatOptions
 from packer.conversation import ChatCounts
 from packer.corpus import Partition, PartitionReader, ReadOptions, TextBatch, TokenBatch
@@ -256,18 +256,21 @@ def _measure(
     if tokenizer is not None:
         find_tokenizer(tokenizer.source)  # a wrong name should show before anything is read
     found = corpus.find_sources(inputs, read)
+    packed = stored.check(found.sources, tokenizer.source if tokenizer else None, read)
     choice = None
     if tokenizer is not None:
         tokenizer, choice = attempts.choose(tokenizer, found.sources, read.limit)
-    partitions = corpus.partition(found.sources, read)
-    passed, choice = attempts.run(
-        lambda chosen, told: _pass(partitions, read, chosen, chat, spill, told),
-        tokenizer,
-        choice,
-        found.sources,
-        spill.clear,
-        progress,
-    )
+    with tempfile.TemporaryDirectory(prefix="packer-stats-") as folder:
+        sources = stored.put_together(found.sources, Path(folder), read)
+        partitions = corpus.partition(sources, read)
+        passed, choice = attempts.run(
+            lambda chosen, told: _pass(partitions, read, chosen, chat, spill, told),
+            tokenizer,
+            choice,
+            sources,
+            spill.clear,
+            progress,
+        )
     lengths = spill.corpus()
     if not lengths.histogram.documents:
         raise InputError(
@@ -282,6 +285,8 @@ def _measure(
         chats=passed.chats if passed.chats.documents else None,
         chat=describe(chat, passed.chats) if chat and passed.chats.documents else None,
     )
+    if packed.tokenizer is not None:
+        source = replace(source, tokenizer=packed.tokenizer.source, fingerprint=packed.tokenizer.fingerprint)
     if tokenizer is not None and choice is not None:
         loaded, ends = stage.load_tokenizer(tokenizer)
         source = replace(

@@ -22,6 +22,7 @@ import json
 import secrets
 import shutil
 import tempfile
+from collections.abc import Collection
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -58,7 +59,7 @@ class Target(Protocol):
 
     def open(self) -> None: ...
 
-    def clear(self) -> None: ...
+    def clear(self, but: Collection[Path] = ()) -> None: ...
 
     def keep(self) -> int: ...
 
@@ -117,9 +118,9 @@ class RemoteOutput:
             self.abandon()
             raise
 
-    def clear(self) -> None:
+    def clear(self, but: Collection[Path] = ()) -> None:
         if self._local:
-            self._local.clear()
+            self._local.clear(but)
 
     def publish(self, described: Manifest) -> Manifest:
         """Puts the staged shards and then the manifest, with the shards' names as they are in the store."""

@@ -227,6 +227,7 @@ input_options = _together(
     click.option(
         "--limit", type=click.IntRange(1), metavar="N", help="Only the first N records, for trying things out."
     ),
+    click.option("--allow-lossy", is_flag=True, help="Read a packer data set though it lost tokens of its documents."),
 )
 
 chat_options = _together(
@@ -310,5 +311,5 @@ def read_of(values: dict[str, Any], names: Sequence[str] = ()) -> ReadOptions:
     """Takes the reading options out of `values`."""
     from packer.corpus import ReadOptions
 
-    shared = ("schema", *FIELDS, "split_text", "on_error", "max_record_bytes", "limit")
+    shared = ("schema", *FIELDS, "split_text", "on_error", "max_record_bytes", "limit", "allow_lossy")
     return ReadOptions(**{name: values.pop(name) for name in (*shared, *names)})

@@ -23,6 +23,7 @@
     columns        columns of texts
     token_columns  columns of token ids and masks
     chat_columns   columns of chats and pairs
+    packed         packer data sets, put together again by packer.stored
     hub            `hf:` data sets
 
 Memory is bounded by a chunk and the largest record, whatever the size of the file.
@@ -32,7 +33,7 @@ from packer.corpus.documents import Tally, TextBatch, TokenBatch
 from packer.corpus.inputs import find_sources
 from packer.corpus.partitions import partition
 from packer.corpus.reader import PartitionReader
-from packer.corpus.sources import Found, Partition, ReadOptions, Schema, Slice, Source
+from packer.corpus.sources import Found, Partition, ReadOptions, Schema, Slice, Source, Table
 from packer.schema import Skipped
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Skipped",
     "Slice",
     "Source",
+    "Table",
     "Tally",
     "TextBatch",
     "TokenBatch",

@@ -1,4 +1,5 @@
-"""INPUT arguments to sources in order: files, folders, globs, `datasets` folders, URLs of these, hub names, stdin."""
+"""INPUT arguments to sources in order: files, folders, globs, `datasets` folders, packer data sets, URLs of files and
+folders, hub names, stdin."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from packer.errors import InputError, UsageError
 def find_sources(inputs: Sequence[str], options: ReadOptions, *, out: str | None = None) -> Found:
     """The sources that the arguments name, in order; a folder's files in bytewise order of their relative paths.
 
-    Raises UsageError for arguments that make no sense (nothing, `-` twice, a packer data set, `out` in conflict
-    with an input), InputError for what is missing, unreadable or no data.
+    Raises UsageError for arguments that make no sense (nothing, `-` twice, `out` in conflict with an input), InputError
+    for what is missing, unreadable or no data.
     """
     schemas.check_options(options)
     if not inputs:
@@ -86,11 +87,13 @@ class _Walk:
 
     def _folder(self, folder: str, found: Found) -> None:
         if _is_packed(folder):
-            raise UsageError(f"{folder}: is a packer data set: its documents are already packed")
+            found.sources.append(self._packed(folder))
+            return
         if (saved := _saved_files(folder)) is not None:
             found.sources.extend(identify(path, self._options) for path in saved)
             return
-        self._chosen(folder, sorted(self._files(folder, (os.path.realpath(folder),)), key=os.fsencode), found)
+        files = sorted(self._files(folder, (os.path.realpath(folder),), found), key=os.fsencode)
+        self._chosen(folder, files, found)
 
     def _chosen(self, folder: str, files: Sequence[str], found: Found) -> None:
         """Of a folder's files those that hold records, or if none does the texts."""
@@ -102,8 +105,18 @@ class _Walk:
         found.left_out.extend(remote.shown(path) for path, kind in zip(files, kinds, strict=True) if kind != wanted)
         found.sources.extend(identify(path, self._options) for path in chosen)
 
-    def _files(self, folder: str, above: tuple[str, ...]) -> Iterator[str]:
-        """Files below the folder; `above` are the real paths of it and the folders around it, to end loops of links."""
+    def _packed(self, folder: str) -> Source:
+        """A packer data set. `packer.stored.inputs` puts its documents together before they are read."""
+        real = os.path.realpath(folder)
+        if self._out is not None and os.path.commonpath([real, self._out]) == real:
+            raise UsageError(f"{folder}: the output folder lies within this packer data set; choose another --out")
+        path = os.path.join(os.path.abspath(folder), "manifest.json")
+        found = os.stat(path)
+        return Source(folder, path, "packed", None, found.st_size, schemas.READY, modified=found.st_mtime_ns)
+
+    def _files(self, folder: str, above: tuple[str, ...], found: Found) -> Iterator[str]:
+        """Files below the folder; `above` are the real paths of it and the folders around it, to end loops of links.
+        Packer data sets are left out, and named so."""
         with input_errors(folder):
             names = os.listdir(folder)
         for name in names:
@@ -115,8 +128,10 @@ class _Walk:
                 yield path
             elif (saved := _saved_files(path)) is not None:
                 yield from saved
-            elif real not in above and not _is_packed(path):
-                yield from self._files(path, (*above, real))
+            elif _is_packed(path):
+                found.left_out.append(path)
+            elif real not in above:
+                yield from self._files(path, (*above, real), found)
 
 
 def _is_packed(folder: str) -> bool:

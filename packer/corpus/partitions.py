@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from packer.corpus import arrow, parquet
+from packer.corpus import arrow, packed, parquet
 from packer.corpus.sources import Partition, ReadOptions, Slice, Source
 from packer.corpus.streams import chunks, open_bytes
 
@@ -22,8 +22,9 @@ def partition(sources: Sequence[Source], options: ReadOptions) -> list[Partition
     total = 0
     for source in sources:
         for piece, size in _slices(source, options):
-            # Stdin and hub data sets have no known size: each is alone, for it may be anything.
-            alone = source.format in ("stdin", "hub")
+            # Stdin and hub data sets have no known size: each is alone, for it may be anything. A packer data set is
+            # cut as it was when it was made, so that it gives the rows that its own INPUT would give.
+            alone = source.format in ("stdin", "hub", "packed")
             if gathered and (alone or total + size > options.partition_bytes):
                 partitions.append(Partition(len(partitions), tuple(gathered)))
                 gathered, total = [], 0
@@ -36,6 +37,10 @@ def partition(sources: Sequence[Source], options: ReadOptions) -> list[Partition
 
 def _slices(source: Source, options: ReadOptions) -> Iterator[tuple[Slice, int]]:
     """The source's slices, with their sizes in bytes as stored."""
+    if source.table is not None:
+        for start, stop in packed.cuts_of(source):
+            yield Slice(source, start, stop), source.size
+        return
     if source.size > options.partition_bytes and source.compression is None:
         if source.format == "jsonl" or (source.format == "text" and options.split_text == "line"):
             yield from _byte_ranges(source, options.partition_bytes)

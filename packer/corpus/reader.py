@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from packer.conversation import Render
-from packer.corpus import arrow, hub, json_stream, jsonl, parquet, tables, texts
+from packer.corpus import arrow, hub, json_stream, jsonl, packed, parquet, tables, texts
 from packer.corpus.batches import Batcher, Block, bad_in, first_of
 from packer.corpus.documents import KEPT_REASONS, Tally, TextBatch, TokenBatch
 from packer.corpus.records import Reading
@@ -23,6 +23,7 @@ FORMATS: dict[str, Callable[[Reading], Iterator[Block]]] = {
     "tsv": tables.read,
     "text": texts.read,
     "hub": hub.read,
+    "packed": packed.read,
 }
 
 

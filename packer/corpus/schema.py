@@ -40,6 +40,7 @@ NAME_A_FIELD = (
 PLAIN_TEXT = Schema("text", "")  # a free-text file
 DEFAULT = Schema("text", "text")
 CHAT = Schema("messages", "")  # each record is itself the list of messages
+READY = Schema("input_ids", "input_ids")
 
 
 def check_options(options: ReadOptions) -> None:

@@ -21,6 +21,7 @@ class ReadOptions:
     max_record_bytes: a longer record is a bad record, and is never held in memory
     partition_bytes: size a partition aims at, in bytes as stored
     limit: records read of a partition, None for all
+    allow_lossy: a packer data set that lost tokens is read all the same
     """
 
     schema: str | None = None
@@ -33,6 +34,7 @@ class ReadOptions:
     max_record_bytes: int = 1 << 30
     partition_bytes: int = 256 << 20
     limit: int | None = None
+    allow_lossy: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,19 +58,34 @@ class Schema:
 
 
 @dataclass(frozen=True)
+class Table:
+    """The documents of a packer data set, put together again in `folder` (see `packer.corpus.packed`): raw arrays.
+
+    records: how many; masked: whether some, all or none ("no") of the documents have a loss mask; renumbered: they
+    have other ordinals than in the data set
+    """
+
+    folder: str
+    records: int
+    masked: str
+    renumbered: bool = False
+
+
+@dataclass(frozen=True)
 class Source:
-    """One file, here or in a store, stdin or hub data set.
+    """One file, here or in a store, stdin, hub data set or packer data set.
 
     path: as shown to users: what they gave, below a folder `folder/relative`; a URL without credentials
     location: absolute path of the file, so that a worker may have another current directory ("" for stdin and
-        the hub), or its URL with all that the store needs: never to be shown
-    format: "jsonl", "json", "parquet", "arrow", "csv", "tsv", "text", "stdin" or "hub"
+        the hub; of a packer data set its manifest), or its URL with all that the store needs: never to be shown
+    format: "jsonl", "json", "parquet", "arrow", "csv", "tsv", "text", "stdin", "hub" or "packed"
     compression: None, "gzip", "bzip2", "xz" or "zstd"
     size: bytes as stored, 0 for stdin and hub
     schema: None until the first records are seen, which only stdin leaves to the reader
     commit: the hub's commit, for a data set from the hub
     modified: when a file of this machine was last changed, in ns
     stamp: of a file in a store, what changes with its content (see `packer.remote.Stat`)
+    table: of a packer data set, once its documents have been put together
     """
 
     path: str
@@ -80,6 +97,7 @@ class Source:
     commit: str | None = None
     modified: int | None = None
     stamp: str | None = None
+    table: Table | None = None
 
     @property
     def remote(self) -> bool:
@@ -94,7 +112,7 @@ class Source:
 @dataclass(frozen=True)
 class Slice:
     """[start, stop) of a source: bytes of JSON Lines and line-split text, row groups of Parquet, record batches of an
-    Arrow file. `stop` None is the source's end."""
+    Arrow file, records of a packer data set. `stop` None is the source's end."""
 
     source: Source
     start: int = 0

@@ -10,6 +10,7 @@ is counted here. The driver has to be on a node of the cluster (or start one: "l
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pickle
@@ -58,7 +59,11 @@ class Cluster:
             raise InputError("a pipe can be read by this process alone: run with --executor local")
         with signals_passed():
             self._connection.open()
-            self._preflight(sources, folder)
+            try:
+                self._preflight(sources, folder)
+            except BaseException:
+                self._connection.close()
+                raise
 
     def _preflight(self, sources: Sequence[Source], folder: Path) -> None:
         nodes = [node for node in self._nodes() if node.cpus]
@@ -122,26 +127,30 @@ class Cluster:
             sleep(POLL_SECONDS)
             answered, silent = _ready(ray, silent)
             for ref in answered:
-                _judge(ray, asked[ref], ref, shared)
+                self._judge(asked[ref], ref, shared)
         if silent:
             raise ExecutorError(
                 f"node {asked[silent[0]].address} has not answered in {PREFLIGHT_SECONDS} s; see its log in Ray's "
                 "session folder, or take it out of the cluster"
             )
 
-
-def _judge(ray: Any, node: cluster.Node, ref: Any, shared: Path) -> None:
-    """Raises ExecutorError where a node's answer is no good one."""
-    try:
-        versions, lacking = ray.get(ref)
-    except ray.exceptions.RayError as error:
-        raise ExecutorError(f"node {node.address} cannot run a task: {first_line(error)}") from error
-    if differs := probe.difference(probe.versions(), versions):
-        raise ExecutorError(f"node {node.address} has {differs}; the same versions have to be on every node")
-    if lacking is None and not probe.appears(shared / node.id):
-        lacking = f"wrote a file to {shared}, and this machine does not see it"
-    if lacking:
-        raise ExecutorError(f"node {node.address} {lacking}; every node has to see the same INPUT and OUT at one path")
+    def _judge(self, node: cluster.Node, ref: Any, shared: Path) -> None:
+        """Raises ExecutorError where a node's answer is no good one. One that is gone by now, which a cluster notices
+        late, is none of ours any more."""
+        try:
+            versions, lacking = self._ray.get(ref)
+        except self._ray.exceptions.RayError as error:
+            if node.id not in {alive.id for alive in self._nodes()}:
+                return
+            raise ExecutorError(f"node {node.address} cannot run a task: {first_line(error)}") from error
+        if differs := probe.difference(probe.versions(), versions):
+            raise ExecutorError(f"node {node.address} has {differs}; the same versions have to be on every node")
+        if lacking is None and not probe.appears(shared / node.id):
+            lacking = f"wrote a file to {shared}, and this machine does not see it"
+        if lacking:
+            raise ExecutorError(
+                f"node {node.address} {lacking}; every node has to see the same INPUT and OUT at one path"
+            )
 
 
 class _Run:
@@ -183,9 +192,11 @@ class _Run:
         """Ends all at once, whatever they are doing."""
         refs = list(self._running)
         self._running.clear()
-        for ref in refs:
-            self._ray.cancel(ref, force=True)
-        if refs:
+        if not refs:
+            return
+        with contextlib.suppress(Exception):  # a cluster that is lost too; the error that brought us here is the one
+            for ref in refs:
+                self._ray.cancel(ref, force=True)
             self._ray.wait(refs, num_returns=len(refs), timeout=END_SECONDS)
 
     def _submit(self) -> None:

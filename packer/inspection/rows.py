@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from packer.errors import DatasetError, UsageError
-from packer.manifest import Manifest
+from packer.manifest import Manifest, Origin
 from packer.plan import BoolArray, Int64Array
 from packer.remote import Place
 from packer.schema import IGNORE_INDEX
@@ -152,7 +152,16 @@ def _position(group: Group, segment: int, offset: int) -> int:
 def _source(manifest: Manifest, document: int) -> str:
     """The input file of a document, and the record's place among that file's records, from 0. A chat of several turns
     may be several documents (`--turns each`): then it is the document's place."""
-    firsts = [file.first_doc for file in manifest.inputs]
-    file = manifest.inputs[int(np.searchsorted(firsts, document, side="right")) - 1]
     what = "turn" if (manifest.options.chat or {}).get("turns") == "each" else "record"
-    return f"{file.path}, {what} {document - file.first_doc}"
+    return _place(manifest, document, what)
+
+
+def _place(made: Manifest | Origin, document: int, what: str) -> str:
+    """The same in a data set or one that it was made from; of a packer data set also where that had it from."""
+    firsts = [file.first_doc for file in made.inputs]
+    file = made.inputs[int(np.searchsorted(firsts, document, side="right")) - 1]
+    place = f"{file.path}, {what} {document - file.first_doc}"
+    own = [origin for origin in made.origin if (origin.path, origin.first_doc) == (file.path, file.first_doc)]
+    if own and not own[0].renumbered:
+        place += f", from {_place(own[0], document - file.first_doc, 'record')}"
+    return place

@@ -4,3 +4,7 @@ groups   rows as stored, whole columns at a time
 tables   documents put together again from the rows, in the order of the input
 inputs   a data set as INPUT of another run
 """
+
+from packer.stored.inputs import FOLDER, Stored, check, complete, put_together
+
+__all__ = ["FOLDER", "Stored", "check", "complete", "put_together"]

@@ -166,9 +166,11 @@ def labelled(group: Group) -> Int64Array:
     return after
 
 
-def all_groups(out: Place, manifest: Manifest) -> Iterator[Group]:
-    for shard in manifest.shards:
-        yield from groups(out, manifest, shard.path)
+def all_groups(out: Place, *splits: Manifest) -> Iterator[Group]:
+    """Those of every shard of the splits."""
+    for split in splits:
+        for shard in split.shards:
+            yield from groups(out, split, shard.path)
 
 
 def raise_at(group: Group, row: int, rule: str) -> None:

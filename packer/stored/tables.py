@@ -5,11 +5,12 @@ Rows hold documents in random order, and cut; here they lie end to end in the or
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from packer.corpus.packed import ABSENT, UNKNOWN
 from packer.manifest import Manifest
 from packer.plan import BoolArray, Int64Array, runs
 from packer.remote import Place
@@ -17,8 +18,6 @@ from packer.schema import IGNORE_INDEX
 from packer.stored.groups import Group, all_groups, labelled, raise_at
 
 Tells = Callable[[Group, BoolArray], BoolArray]
-ABSENT = -1  # a token that no row holds
-UNKNOWN = 2  # whether a token is trained cannot be seen: no label is of it
 AT_ONCE = 1 << 24  # tokens of a table looked at together
 
 
@@ -29,10 +28,10 @@ class Documents:
     A token may lie in several windows; that they agree is checked on the way.
     """
 
-    def __init__(self, folder: Path, out: Place, manifest: Manifest, records: int) -> None:
-        self._folder, self._out, self._manifest = folder, out, manifest
+    def __init__(self, folder: Path, out: Place, splits: Sequence[Manifest], records: int) -> None:
+        self._folder, self._out, self._splits = folder, out, splits
         self.lengths = np.memmap(folder / "lengths", np.int64, "w+", shape=(records,))
-        for group in all_groups(out, manifest):
+        for group in all_groups(out, *splits):
             self._take_lengths(group)
         self.starts = np.memmap(folder / "starts", np.int64, "w+", shape=(records + 1,))
         np.cumsum(self.lengths, out=self.starts[1:])
@@ -41,18 +40,19 @@ class Documents:
     def total(self) -> int:
         return int(self.starts[-1])
 
-    def fill(self, *, next_tokens: bool = False, tells: Tells | None = None) -> None:
+    def fill(self, *, next_tokens: bool = False, tells: Tells | None = None, spans: bool = False) -> None:
         """Puts the tokens of all rows in their place; with `next_tokens` also those that only a label tells of. tells:
-        says better which labels tell whether the next token is trained."""
-        self.tells = tells
+        says better which labels tell whether the next token is trained; spans: loss spans, where there are some, tell
+        it of every token."""
+        self.tells, self.spans = tells, spans
         self.tokens = np.memmap(self._folder / "tokens", np.int32, "w+", shape=(self.total + 1,))  # never empty
-        masked = self._manifest.totals.masked_documents
+        masked = sum(split.totals.masked_documents for split in self._splits)
         self.trained = np.memmap(self._folder / "trained", np.int8, "w+", shape=(self.total + 1,)) if masked else None
         for start in range(0, self.total + 1, AT_ONCE):
             self.tokens[start : start + AT_ONCE] = ABSENT
             if self.trained is not None:
                 self.trained[start : start + AT_ONCE] = UNKNOWN
-        for group in all_groups(self._out, self._manifest):
+        for group in all_groups(self._out, *self._splits):
             self._place(group)
             if next_tokens:
                 self._place_next(group)
@@ -86,6 +86,9 @@ class Documents:
             raise_at(group, row, f"the token at position {at - group.at['input_ids'][row]} is another in another row")
         if self.trained is None:
             return
+        if self.spans and "loss_spans" in group.flat:
+            self._mark(places, group.trained)
+            return
         ends = group.sequence_starts + group.sequence_lengths - 1
         target = np.append(places[1:], 0)
         target[ends] = places[ends] + 1
@@ -93,7 +96,14 @@ class Documents:
         tells[ends] = self.goes_on(group)[np.searchsorted(group.segment_starts, ends, side="right") - 1]
         if self.tells is not None:
             tells = self.tells(group, tells)
-        self.trained[target[tells]] = labelled(group)[tells] != IGNORE_INDEX
+        self._mark(target[tells], labelled(group)[tells] != IGNORE_INDEX)
+
+    def _mark(self, places: Int64Array, trained: BoolArray) -> None:
+        """A token is trained if any window says so: the others may mask it as one that was there before."""
+        if self.trained is not None:
+            untrained = places[~trained]
+            self.trained[untrained[self.trained[untrained] == UNKNOWN]] = 0
+            self.trained[places[trained]] = 1
 
     def goes_on(self, group: Group) -> BoolArray:
         """Segments after which their document has more tokens: bool (S,)."""
@@ -106,3 +116,5 @@ class Documents:
         chosen = np.flatnonzero(self.goes_on(group) & (tokens != IGNORE_INDEX))
         chosen = chosen[self.tokens[places[chosen]] == ABSENT]
         self.tokens[places[chosen]] = tokens[chosen]
+        if self.trained is not None:
+            self.trained[places[chosen]] = 1  # or its label would not be there

@@ -14,16 +14,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from packer import corpus, engines, rendering, tokenizer
+from packer import corpus, engines, rendering, stored, tokenizer
 from packer.chat import ChatOptions
 from packer.conversation import ChatCounts
 from packer.corpus import PartitionReader, ReadOptions
+from packer.corpus.packed import ABSENT, UNKNOWN
 from packer.encoding import ChatEnds, Encoded, encode
 from packer.errors import DatasetError, UsageError
 from packer.manifest import Manifest, Totals
 from packer.plan import Int64Array, offsets_of, runs
 from packer.remote import Place
-from packer.stored.tables import ABSENT, UNKNOWN, Documents
+from packer.stored.tables import Documents
 from packer.verify import windows
 
 
@@ -32,17 +33,20 @@ def check(
 ) -> int:
     """Returns how many tokens were compared. Raises DatasetError at the first that differs. template: the chat
     template's file, where it lies elsewhere than the manifest says."""
-    engine, ends = _tokenizer(manifest, tokenizer_source)
-    render, chat_ends = _chats(manifest, tokenizer_source, template)
     try:
         options = ReadOptions(**manifest.options.read)
     except TypeError as error:
         raise DatasetError(f"manifest.json: options.read is damaged: {error}") from None
     sources = corpus.find_sources(inputs, options, out=str(out)).sources
+    stored.check(sources, tokenizer_source, options)
+    ready = all(source.schema is not None and source.schema.kind == "input_ids" for source in sources)
+    engine, ends = _tokenizer(manifest, tokenizer_source) if tokenizer_source or not ready else (None, None)
+    render, chat_ends = (None, None) if ready else _chats(manifest, tokenizer_source, template)
     compared = lost = 0
     seen, chats = Totals(), ChatCounts()
     with tempfile.TemporaryDirectory(prefix="packer-verify-") as folder:
-        documents = Documents(Path(folder), out, manifest, manifest.totals.records)
+        sources = stored.put_together(sources, Path(folder) / stored.FOLDER, options)
+        documents = Documents(Path(folder), out, [manifest], manifest.totals.records)
         if manifest.options.window is None:
             documents.fill()
         else:

@@ -16,13 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
+from packer.corpus.packed import ABSENT
 from packer.errors import DatasetError
 from packer.manifest import Manifest
 from packer.plan import BoolArray, Int64Array
 from packer.remote import Place
 from packer.schema import IGNORE_INDEX
 from packer.stored.groups import Group, all_groups, labelled, raise_at
-from packer.stored.tables import ABSENT, AT_ONCE, Documents
+from packer.stored.tables import AT_ONCE, Documents
 from packer.verify.documents import Documents as Counted
 from packer.verify.documents import check_totals
 from packer.verify.rows import Found
@@ -146,7 +147,7 @@ def check(out: Place, manifest: Manifest, found: Found) -> None:
     """Everything that can be known without INPUT. found: what the rows add up to, from `packer.verify.rows`."""
     with tempfile.TemporaryDirectory(prefix="packer-verify-") as name:
         folder = Path(name)
-        documents = Documents(folder, out, manifest, found.last_doc + 1)
+        documents = Documents(folder, out, [manifest], found.last_doc + 1)
         tokens = manifest.totals.tokens - manifest.losses.tokens
         if documents.total > tokens:
             raise DatasetError(
