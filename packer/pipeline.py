@@ -36,13 +36,20 @@ from packer.stage import Job, PartitionReport, Progress
 
 @dataclass(frozen=True)
 class Facts:
-    """What a run was like; never part of the data set. Seconds of wall time."""
+    """What a run was like; never part of the data set. Seconds of wall time.
+
+    Before staging proper: loading (finding the sources, loading the tokenizer), the fast engine's trial, and waiting for
+    its native code to load, during which the sample is encoded already. Sampling is counted over threads."""
 
     seconds: float
-    staging_seconds: float
+    staging_seconds: float  # all before finishing
     finishing_seconds: float
     left_out: list[str]  # files of folders that were not read
     engine_note: str | None = None  # why the tokenizer's engine is not the one that might be expected
+    loading_seconds: float = 0.0
+    trial_seconds: float = 0.0
+    waiting_seconds: float = 0.0
+    sampling_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,7 @@ def pack(
     options, choice = job.tokenizer, None
     if options is not None:
         options, choice = attempts.choose(options, found.sources, job.read.limit)
+    start = _Start(began, job.tokenizer, choice)
     partitions = corpus.partition(found.sources, job.read)
     target = Output(out, overwrite=overwrite)
     target.open()
@@ -91,8 +99,37 @@ def pack(
         target.abandon()
         raise
     ended = perf_counter()
-    note = choice.note if choice else None
-    return Result(out, manifest, Facts(ended - began, staged - began, ended - staged, found.left_out, note))
+    return Result(
+        out,
+        manifest,
+        Facts(
+            ended - began,
+            staged - began,
+            ended - staged,
+            found.left_out,
+            choice.note if choice else None,
+            start.loading,
+            start.trial,
+            start.waiting,
+            sum(report.sampling_seconds for report in reports),
+        ),
+    )
+
+
+class _Start:
+    """Seconds that the beginning of a run took, by what they were for. Made when the engine has been chosen."""
+
+    def __init__(self, began: float, options: stage.TokenizerOptions | None, choice: engines.Choice | None) -> None:
+        self._chosen = perf_counter()
+        self._loaded: list[float] = []
+        self.trial = choice.trial_seconds if choice else 0.0
+        self.loading = self._chosen - began - self.trial
+        if options is not None and choice is not None and choice.name == "fast":
+            engines.when_loaded(tokenizer.find(options.source), lambda: self._loaded.append(perf_counter()))
+
+    @property
+    def waiting(self) -> float:
+        return max(0.0, self._loaded[0] - self._chosen) if self._loaded else 0.0
 
 
 def window(
