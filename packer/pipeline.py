@@ -38,8 +38,8 @@ from packer.stage import Job, PartitionReport, Progress
 class Facts:
     """What a run was like; never part of the data set. Seconds of wall time.
 
-    Before staging proper: loading (finding the sources, loading the tokenizer), the fast engine's trial, and waiting for
-    its native code to load, during which the sample is encoded already. Sampling is counted over threads."""
+    Before staging proper: loading (finding the sources, loading the tokenizer), the fast engine's trial, and waiting
+    for its native code to load, during which the sample is encoded already. Sampling is counted over threads."""
 
     seconds: float
     staging_seconds: float  # all before finishing
