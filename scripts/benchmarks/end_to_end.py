@@ -79,7 +79,7 @@ def _trial(corpus: Corpus, source: str) -> Contender:
 
 def report(result: dict[str, Any], label: str) -> str:
     results: Results = result["results"]
-    tokens = next((int(found[0]) for name in results.runs if (found := results.of(name, "tokens"))), 0)
+    tokens = int((results.of(PACK, "tokens") or [0])[0])
     pack = results.typical(PACK) if results.of(PACK) else None
     rows = []
     for name in results.runs:
@@ -93,6 +93,7 @@ def report(result: dict[str, Any], label: str) -> str:
                 f"{result['megabytes'] / median(walls):.1f}",
                 spread(results.of(name, "cpu")),
                 f"{results.typical(name, 'peak'):,.0f} MB" if "alone" not in name else "",
+                f"{written[0] / 1e6:.2f} M" if (written := results.of(name, "tokens")) else "",
                 spread(ratios) if ratios else "",
                 spread(steady) if steady else "",
                 f"{median(walls) / pack:.1f}" if pack else "",
@@ -105,6 +106,7 @@ def report(result: dict[str, Any], label: str) -> str:
         "MB/s",
         "CPU, s",
         "peak",
+        "tokens",
         "by the tokenizer alone",
         "same, steady",
         "times `packer pack`",
@@ -117,9 +119,10 @@ def report(result: dict[str, Any], label: str) -> str:
 `--max-length {MAX_LENGTH}`, other options at their defaults; {result["rounds"]} rounds,
 {result["slow_rounds"]} of the slow ones (hf and the peers). Each is a whole process, from the start of Python to the
 last file; the tokenizer alone is its call on the same texts, 4 M characters at a time, on all cores, in a new process
-that has loaded texts and tokenizer before the clock starts. The column after the peak is a run's time by that of the
-tokenizer alone in the same round (fast, or hf for the run with hf); steady leaves out start-up, loading, trial and
-waiting, as below. The peers are given unpacked files. Peak is that of the largest process. Medians, with their range.
+that has loaded texts and tokenizer before the clock starts. Peak is that of the largest process; tokens are those
+written: TRL truncates long documents, and the tokenizer alone adds no EOS. The column after them is a run's time by
+that of the tokenizer alone in the same round (fast, or hf for the run with hf); steady leaves out start-up, loading,
+trial and waiting, as below. The peers are given unpacked files. Medians, with their range.
 
 {table(head, rows)}{failed}
 

@@ -31,7 +31,7 @@ def bars(title: str, values: Sequence[tuple[str, float, bool]]) -> str:
         lines += [
             f'<text x="{LABELS - 10}" y="{y + 16}" text-anchor="end">{escape(label)}</text>',
             f'<rect class="{"own" if own else "other"}" x="{LABELS}" y="{y}" width="{width:.1f}" height="22" rx="3"/>',
-            f'<text x="{LABELS + width + 8:.1f}" y="{y + 16}">{value:.1f}</text>',
+            f'<text x="{LABELS + width + 8:.1f}" y="{y + 16}">{value:.{1 if value >= 1 else 2}f}</text>',
         ]
     return "\n".join([*lines, "</svg>"]) + "\n"
 
