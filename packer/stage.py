@@ -89,7 +89,7 @@ class BlockReport:
 @dataclass(frozen=True)
 class PartitionReport:
     """What became of a partition. records and tokens: by source slice; chats: what its chats and pairs came to;
-    checked: documents that both engines encoded."""
+    checked: documents that both engines encoded; sampling_seconds: what the reference took for these."""
 
     index: int
     records: list[int]
@@ -100,6 +100,7 @@ class PartitionReport:
     blocks: list[BlockReport] = field(default_factory=list)
     chats: ChatCounts = field(default_factory=ChatCounts)
     checked: int = 0
+    sampling_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,7 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
         blocks,
         counts.chats,
         counts.checked,
+        watch.seconds if watch else 0.0,
     )
 
 

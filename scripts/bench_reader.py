@@ -23,7 +23,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
-from bench import with_section
+from benchmarks.page import with_section
 
 from packer.reader import PackedDataset
 

@@ -10,8 +10,10 @@ watch       a sample of the documents encoded by both, while the fast one runs
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import perf_counter
 
 import tokenizers
 
@@ -36,6 +38,7 @@ __all__ = [
     "load_ahead",
     "make",
     "reference",
+    "when_loaded",
 ]
 
 ENGINES = ("auto", "hf", "fast")
@@ -44,17 +47,24 @@ WORTHWHILE_BYTES = 8 << 20  # of text: below, the reference is done before the f
 
 @dataclass(frozen=True)
 class Choice:
-    """name: "hf" or "fast"; version: of its library; note: what a user should know about the choice, or None."""
+    """name: "hf" or "fast"; version: of its library; note: what a user should know about the choice, or None;
+    trial_seconds: what it took to find out whether the fast one may serve."""
 
     name: str
     version: str
     note: str | None = None
+    trial_seconds: float = field(default=0.0, compare=False)
 
 
 def load_ahead(path: Path, asked: str, text_bytes: int) -> None:
     """Begins to load what `choose` may choose, for native code loads while Python goes on."""
     if fast.version() is not None and (asked == "fast" or (asked == "auto" and text_bytes >= WORTHWHILE_BYTES)):
         fast.load_ahead(path)
+
+
+def when_loaded(path: Path, call: Callable[[], object]) -> None:
+    """Calls when the fast engine's native code has loaded, from whatever thread; at once if it has already."""
+    fast.load_ahead(path).add_done_callback(lambda _: call())
 
 
 def reference() -> Choice:
@@ -68,13 +78,15 @@ def choose(tokenizer: Tokenizer, asked: str, special_in_text: str, text_bytes: i
     """
     if asked == "hf" or (asked == "auto" and text_bytes < WORTHWHILE_BYTES):
         return reference()
+    began = perf_counter()
     version = fast.version()
     reason = fast.reason_against(version) or trial.reason_against(tokenizer, special_in_text)
+    seconds = perf_counter() - began
     if reason is None:
-        return Choice("fast", f"{fast.LIBRARY} {version}")
+        return Choice("fast", f"{fast.LIBRARY} {version}", trial_seconds=seconds)
     if asked == "fast":
         raise UsageError(f"--tokenizer-engine fast does not serve {tokenizer.source}: {reason}; auto takes hf then")
-    return replace(reference(), note=f"not the fast one: {reason}")
+    return replace(reference(), note=f"not the fast one: {reason}", trial_seconds=seconds)
 
 
 def make(name: str, tokenizer: Tokenizer, special_in_text: str) -> Engine:

@@ -7,6 +7,7 @@ same however the work is spread. One difference ends the run's first attempt: ev
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import perf_counter
 
 import numpy as np
 
@@ -26,6 +27,7 @@ class Watch:
         self._vocab_size = vocab_size
         self._key = np.uint64((seed * 0x9E3779B97F4A7C15 + partition * 0xC2B2AE3D27D4EB4F) & 0xFFFFFFFFFFFFFFFF)
         self._left = FIRST_BYTES if partition == 0 else 0
+        self._seconds: list[float] = []
 
     def pick(self, ordinals: Int64Array, texts: Sequence[str]) -> list[int]:
         """Which of a batch's texts to compare."""
@@ -55,7 +57,16 @@ class Watch:
 
     def expected(self, texts: Sequence[str], picked: Sequence[int]) -> tuple[Int32Array, Int64Array]:
         """The reference's ids of the picked texts."""
-        return self._reference.encode([texts[i] for i in picked])
+        began = perf_counter()
+        try:
+            return self._reference.encode([texts[i] for i in picked])
+        finally:
+            self._seconds.append(perf_counter() - began)
+
+    @property
+    def seconds(self) -> float:
+        """What the reference has taken for the sample so far, added up over threads."""
+        return sum(self._seconds)
 
     @staticmethod
     def compare(
