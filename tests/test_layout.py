@@ -28,7 +28,7 @@ ROOMS = [
     "stage commit executors length_file",
     "attempts",
     "stats",
-    "finish",
+    "finish upload",
     "pipeline",
     "verify",
     "report terminal",
