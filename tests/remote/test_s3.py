@@ -172,3 +172,8 @@ def test_objects_by_http(bucket: Any, endpoint: str, packer: Packer, tmp_path: P
     assert packer("pack", *signed, "--tokenizer", tokenizer, "--out", out, *OPTIONS) == 0
     assert [file["path"] for file in json.loads((out / "manifest.json").read_bytes())["inputs"]] == names
     assert packer("verify", out, tmp_path / "in", "--tokenizer", SAMPLE / "tokenizer", "--quiet") == 0
+    bucket.put(str(out), "bucket/public", recursive=True)
+    for name in bucket.find("bucket/public"):
+        bucket.chmod(name, "public-read")
+    verify(f"{endpoint}/bucket/public")
+    assert len(PackedDataset(f"{endpoint}/bucket/public")) == len(PackedDataset(out))
