@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from packer.errors import DatasetError
+from packer.errors import DatasetError, UsageError
 from packer.remote.files import RemoteFile
 from packer.remote.stores import listed, reason_of, stat
-from packer.remote.urls import is_url, local_path, shown
+from packer.remote.urls import WEB, is_url, local_path, scheme, shown
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,10 +63,14 @@ Place = Path | RemotePath
 
 
 def place(text: str | Place) -> Place:
-    """The folder that a path or URL names."""
-    if isinstance(text, str):
-        return RemotePath(text) if is_url(text) else Path(local_path(text))
-    return text
+    """The folder that a path or URL names. Raises UsageError for a URL with parameters: a folder's files have none."""
+    if not isinstance(text, str):
+        return text
+    if not is_url(text):
+        return Path(local_path(text))
+    if "?" in text:
+        raise UsageError(f"{shown(text)}: has parameters after a ?, which name one file and no folder; leave them out")
+    return RemotePath(text)
 
 
 def size_of(file: Place) -> int:
@@ -77,9 +81,9 @@ def names_in(folder: Place) -> set[str] | None:
     """Names in a folder; None where that cannot be told: web servers have no listing."""
     if isinstance(folder, Path):
         return {path.name for path in folder.glob("*")}
+    if scheme(folder.url) in WEB:
+        return None
     try:
         return {name.partition("/")[0] for name in listed(folder.url)}
-    except NotImplementedError:
-        return None
     except Exception as error:  # each store has its own
         raise DatasetError(f"{folder}: cannot be listed: {reason_of(error, folder.url)}") from None

@@ -368,6 +368,9 @@ def test_options_that_make_no_sense(
     assert packer("pack", source, "--max-length", 8, "--out", "https://u:secret@host/out") == 2
     assert "https://host/out: a web server cannot be written to" in (message := capsys.readouterr().err)
     assert "secret" not in message
+    assert packer("pack", source, "--max-length", 8, "--out", "https://host/out?sig=secret") == 2
+    assert "https://host/out: has parameters after a ?" in (message := capsys.readouterr().err)
+    assert "secret" not in message
     assert packer("pack", source, "--max-length", 8, "--out", f"file://{out}", "--quiet") == 0
     assert packer("verify", f"local://{out}", f"file://{source}", "--quiet") == 0
     assert store.find("/") == []
