@@ -79,7 +79,8 @@ class Connection:
                 socket.create_connection(self._port, CONNECT_SECONDS).close()
             except OSError as error:
                 raise ExecutorError(f"{where}: nothing answers there ({error}); is the cluster running?") from error
-        with self._errors(f"{where}: this machine cannot join"):
+        agree = "RAY_AUTH_MODE and the token have to be the same here and on every node; "
+        with self._errors(f"{where}: this machine cannot join", agree):
             self.ray.init(self._address, **self._options)
 
     @contextmanager
@@ -98,15 +99,12 @@ class Connection:
             worker.listen_error_messages = printing
 
     @contextmanager
-    def _errors(self, what: str) -> Iterator[None]:
+    def _errors(self, what: str, remedy: str = "") -> Iterator[None]:
         """Ray's own errors, many lines long, as one line."""
         try:
             yield
         except (OSError, RuntimeError, ValueError, self.ray.exceptions.RayError) as error:
-            remedy = "--debug shows all that Ray says"
-            if "AuthToken" in str(error):
-                remedy = "RAY_AUTH_MODE and the token have to be the same here and on every node"
-            raise ExecutorError(f"{what}: {first_line(error)}; {remedy}") from error
+            raise ExecutorError(f"{what}: {first_line(error)}; {remedy}--debug shows all that Ray says") from error
 
 
 @contextmanager
