@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence, Sized
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
-from packer import attempts, committed, engines, executors, stored
+from packer import attempts, committed, engines, executors, memory, stored
 from packer.commit import Output
 from packer.committed import StagePartition
 from packer.corpus import Partition, Source
@@ -112,6 +112,7 @@ def stage_all(
         target.clear([target.folder / stored.FOLDER])
 
     reports, choice = attempts.run(work, options, choice, sources, clear)
+    memory.release()
     return Staged(reports, choice, resumed)
 
 

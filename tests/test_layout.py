@@ -18,7 +18,7 @@ ROOMS = [
     "packing rows metrics batching",
     "pricing sampling",
     "recommending",
-    "corpus tokenizer staging versions",
+    "corpus tokenizer staging versions memory",
     "engines identity",
     "encoding shards cutting",
     "manifest",
