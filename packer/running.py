@@ -37,8 +37,8 @@ def executor_for(execution: Execution, job: Job, sources: Sequence[Source], *, r
         raise UsageError("--resume: a pipe cannot be read again; write INPUT to a file first")
     if piped and execution.executor != "local":
         raise UsageError(f"--executor {execution.executor}: only this process can read - (stdin)")
-    if piped or (job.read.limit is not None and execution.executor == "local"):
-        execution = replace(execution, workers=None)
+    if piped or job.read.limit is not None:  # one partition after another: others would have nothing to do
+        execution = Execution()
     return executors.make(replace(execution, task_memory=TASK_BYTES + BYTES_A_TOKEN * job.block_tokens))
 
 

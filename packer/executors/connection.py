@@ -103,7 +103,9 @@ class Connection:
         """Ray's own errors, many lines long, as one line."""
         try:
             yield
-        except (OSError, RuntimeError, ValueError, self.ray.exceptions.RayError) as error:
+        except SystemError:  # see `signals_passed`
+            raise
+        except Exception as error:  # some of Ray's are of no narrower type, such as a node's that starts too slowly
             raise ExecutorError(f"{what}: {first_line(error)}; {remedy}--debug shows all that Ray says") from error
 
 
