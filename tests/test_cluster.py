@@ -75,7 +75,11 @@ def test_without_ray_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("raised", "becomes", "says"),
     [
-        (Exception("timed out\nand much more"), ExecutorError, "cannot be started on this machine: timed out; --debug"),
+        (
+            Exception("timed out\nand much more"),
+            ExecutorError,
+            "cannot be started on this machine: timed out; try again",
+        ),
         (SystemError("an exception set"), KeyboardInterrupt, "^$"),
     ],
 )

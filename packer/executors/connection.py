@@ -63,7 +63,8 @@ class Connection:
         variables: dict[str, str | None] = {"RAY_USAGE_STATS_ENABLED": "0"}
         if not os.environ.keys() & set(AUTHENTICATION):
             variables |= {"RAY_AUTH_TOKEN": _token(), "RAY_AUTH_MODE": None}  # Ray sets the mode itself
-        with _environment(variables), self._errors("a Ray cluster cannot be started on this machine"):
+        instead = "try again when the machine is less busy, or give --ray-address of a cluster that runs; "
+        with _environment(variables), self._errors("a Ray cluster cannot be started on this machine", instead):
             self.ray.init(
                 LOCAL,
                 num_cpus=threads.cores(),
