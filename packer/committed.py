@@ -31,7 +31,6 @@ from packer.versions import versions
 
 REPORT = "report.json"
 ENGINE = "the tokenizer's engine"
-NAMES = {"engine": "--tokenizer-engine", "split_text": "--split-text", "overlap": "--stride"}
 READ_BYTES = 8 << 20
 AGAIN = "what was given then goes on from there, and --overwrite without --resume begins again"
 
@@ -111,7 +110,8 @@ def settings_of(
     settings: dict[str, Any] = {}
     for name, value in values.items():
         for inner, content in value.items() if isinstance(value, dict) else [(name, value)]:
-            settings[_option(inner)] = content
+            key = _option(inner)
+            settings[f"{_option(name)} {inner}" if key in settings else key] = content
     if options is not None:
         for name in ("bos", "eos", "eos_token", "special_in_text"):
             settings[_option(name)] = getattr(options, name)
@@ -197,7 +197,7 @@ def _digest(path: Path) -> str:
 
 
 def _option(name: str) -> str:
-    return NAMES.get(name, "--" + name.replace("_", "-"))
+    return "--" + name.replace("_", "-")
 
 
 def _difference(commit: Commit, settings: Mapping[str, Any], partition: Partition | None) -> str | None:

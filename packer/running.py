@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from packer import attempts, committed, engines, executors, stored
+from packer import attempts, committed, engines, executors, memory, stored
 from packer.chat import Renderer
 from packer.committed import StagePartition
 from packer.corpus import Partition, Source
@@ -44,8 +44,8 @@ def executor_for(execution: Execution, job: Job, sources: Sequence[Source], *, r
         for source in sources:
             if in_this_process(source.location):
                 raise UsageError(f"{source.path}: only this process can read it; leave out --workers and --executor")
-    if piped or (job.read.limit is not None and execution.executor == "local"):
-        execution = replace(execution, workers=None)
+    if piped or job.read.limit is not None:  # one partition after another: others would have nothing to do
+        execution = Execution()
     return executors.make(replace(execution, task_memory=TASK_BYTES + BYTES_A_TOKEN * job.block_tokens))
 
 
@@ -129,6 +129,7 @@ def stage_all(
         target.clear([target.folder / stored.FOLDER])
 
     reports, choice = attempts.run(work, options, choice, sources, clear, progress)
+    memory.release()
     return Staged(reports, choice, resumed)
 
 

@@ -5,6 +5,7 @@ The real one, with clusters, workers and nodes that are killed: test_ray.py.
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -69,6 +70,34 @@ def test_without_ray_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(connection, "import_module", missing)
     with pytest.raises(UsageError, match=r"pip install 'packer\[ray\]'"):
         connection.Connection("local", debug=False)
+
+
+@pytest.mark.parametrize(
+    ("raised", "becomes", "says"),
+    [
+        (
+            Exception("timed out\nand much more"),
+            ExecutorError,
+            "cannot be started on this machine: timed out; try again",
+        ),
+        (SystemError("an exception set"), KeyboardInterrupt, "^$"),
+    ],
+)
+def test_what_ray_raises_where_it_begins(
+    monkeypatch: pytest.MonkeyPatch, raised: Exception, becomes: type[BaseException], says: str
+) -> None:
+    """A signal handler's exception, too, as it comes out of Ray's compiled code."""
+
+    def init(*_: object, **__: object) -> None:
+        raise raised from KeyboardInterrupt()
+
+    stand_in = SimpleNamespace(is_initialized=lambda: False, init=init)
+    monkeypatch.setattr(connection, "_ray", lambda: stand_in)
+    monkeypatch.setattr(connection, "import_module", lambda _: SimpleNamespace())
+    before = dict(os.environ)
+    with pytest.raises(becomes, match=says), connection.signals_passed():
+        connection.Connection("local", debug=False).open()
+    assert dict(os.environ) == before
 
 
 class LostError(Exception):

@@ -19,7 +19,7 @@ ROOMS = [
     "pricing sampling",
     "recommending",
     "remote",
-    "corpus tokenizer staging chat alignment versions",
+    "corpus tokenizer staging chat alignment versions memory",
     "engines identity",
     "encoding shards cutting",
     "manifest rendering chat_summary",

@@ -63,7 +63,8 @@ class Connection:
         variables: dict[str, str | None] = {"RAY_USAGE_STATS_ENABLED": "0"}
         if not os.environ.keys() & set(AUTHENTICATION):
             variables |= {"RAY_AUTH_TOKEN": _token(), "RAY_AUTH_MODE": None}  # Ray sets the mode itself
-        with _environment(variables), self._errors("a Ray cluster cannot be started on this machine"):
+        instead = "try again when the machine is less busy, or give --ray-address of a cluster that runs; "
+        with _environment(variables), self._errors("a Ray cluster cannot be started on this machine", instead):
             self.ray.init(
                 LOCAL,
                 num_cpus=threads.cores(),
@@ -79,7 +80,8 @@ class Connection:
                 socket.create_connection(self._port, CONNECT_SECONDS).close()
             except OSError as error:
                 raise ExecutorError(f"{where}: nothing answers there ({error}); is the cluster running?") from error
-        with self._errors(f"{where}: this machine cannot join"):
+        agree = "RAY_AUTH_MODE and the token have to be the same here and on every node; "
+        with self._errors(f"{where}: this machine cannot join", agree):
             self.ray.init(self._address, **self._options)
 
     @contextmanager
@@ -98,15 +100,14 @@ class Connection:
             worker.listen_error_messages = printing
 
     @contextmanager
-    def _errors(self, what: str) -> Iterator[None]:
+    def _errors(self, what: str, remedy: str = "") -> Iterator[None]:
         """Ray's own errors, many lines long, as one line."""
         try:
             yield
-        except (OSError, RuntimeError, ValueError, self.ray.exceptions.RayError) as error:
-            remedy = "--debug shows all that Ray says"
-            if "AuthToken" in str(error):
-                remedy = "RAY_AUTH_MODE and the token have to be the same here and on every node"
-            raise ExecutorError(f"{what}: {first_line(error)}; {remedy}") from error
+        except SystemError:  # see `signals_passed`
+            raise
+        except Exception as error:  # some of Ray's are of no narrower type, such as a node's that starts too slowly
+            raise ExecutorError(f"{what}: {first_line(error)}; {remedy}--debug shows all that Ray says") from error
 
 
 @contextmanager
