@@ -13,6 +13,7 @@ from packer import attempts, committed, engines, executors, memory, stored
 from packer.chat import Renderer
 from packer.committed import StagePartition
 from packer.corpus import Partition, Source
+from packer.corpus.stored import check_workers
 from packer.errors import EmptyError, OutputError, ResumeError, UsageError
 from packer.executors import Execution, Executor, Progress
 from packer.remote import in_this_process
@@ -41,9 +42,11 @@ def executor_for(execution: Execution, job: Job, sources: Sequence[Source], *, r
     if piped and execution.executor != "local":
         raise UsageError(f"--executor {execution.executor}: only this process can read - (stdin)")
     if execution.workers or execution.executor != "local":
-        for source in sources:
-            if in_this_process(source.location):
-                raise UsageError(f"{source.path}: only this process can read it; leave out --workers and --executor")
+        check_workers(sources)
+        if job.tokenizer and in_this_process(job.tokenizer.source):
+            raise UsageError(
+                f"--tokenizer {job.tokenizer.source}: is in the memory of this process; no worker can read it"
+            )
     if piped or job.read.limit is not None:  # one partition after another: others would have nothing to do
         execution = Execution()
     return executors.make(replace(execution, task_memory=TASK_BYTES + BYTES_A_TOKEN * job.block_tokens))

@@ -231,6 +231,7 @@ def test_a_reader_at_the_same_time(tmp_path: Path, source: Path, whole: dict[str
             seen.add(verify(out).manifest.seed)
         except DatasetError:
             continue
+    process.communicate()
     assert process.returncode == 0
     assert seen <= {0, 1}
     assert 1 in seen

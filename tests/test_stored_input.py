@@ -119,7 +119,7 @@ WAYS = {
 @given(data=st.data())
 @pytest.mark.parametrize("masks", ["no", "some", "all"])
 def test_documents_come_back_from_packed_rows(data: st.DataObject, masks: str) -> None:
-    found = data.draw(documents(masks))
+    found = data.draw(documents(masks)) + ([([4], None)] if masks == "some" else [])  # or all have one
     options: list[object] = ["--overlong", "split", "--max-length", data.draw(st.integers(2, 16))]
     options += WAYS[data.draw(st.sampled_from([*WAYS]))]
     for name, values in (
@@ -158,11 +158,14 @@ def test_documents_come_back_from_windows(data: st.DataObject, masks: str) -> No
         source = write(Path(name) / "in.jsonl", found)
         out = made(Path(name) / "out", source, *options, command="window")
         facts = manifests.load(out)
-        if facts.coverage and facts.coverage.unseen_tokens:
-            with pytest.raises(InputError, match="lost tokens"):
-                read(out)
+        try:
+            documents_again = read(out)
+        except InputError as error:  # a token that is in no window may still be told by a label
+            assert "lost tokens" in str(error)
+            assert facts.coverage
+            assert facts.coverage.unseen_tokens
         else:
-            assert read(out) == expected(found, masks)
+            assert documents_again == expected(found, masks)
 
 
 def test_masks_where_nothing_tells_of_the_first_token() -> None:

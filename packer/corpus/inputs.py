@@ -79,6 +79,7 @@ class _Walk:
             elif files.saved:
                 found.sources.extend(identify(file, self._options) for file in files.names)
             else:
+                found.left_out.extend(map(remote.shown, files.packed))
                 self._chosen(remote.shown(match), files.names, found)
 
     def _refuse_output(self, name: str, real: str) -> None:

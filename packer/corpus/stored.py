@@ -19,9 +19,11 @@ SAVED = ("dataset_dict.json", "state.json")  # what `datasets`' save_to_disk wri
 
 @dataclass(frozen=True)
 class Files:
-    """URLs of files in order. saved: they are those of a `datasets` folder, all to be read as they come."""
+    """URLs of files in order. packed: packer data sets among them, which are left out; saved: the files are those of a
+    `datasets` folder, all to be read as they come."""
 
     names: list[str]
+    packed: list[str]
     saved: bool
 
 
@@ -70,9 +72,10 @@ def files_of(
     if MANIFEST in names and is_packed(folder):
         raise UsageError(f"{remote.shown(url)}: is a packer data set: its documents are already packed")
     if names & set(SAVED) and (saved := saved_files(folder)) is not None:
-        return Files(saved, saved=True)
+        return Files(saved, [], saved=True)
     left_out = [f"{name.rpartition('/')[0]}/" for name in names if name.endswith(f"/{MANIFEST}")]
     left_out = [below for below in left_out if is_packed(f"{folder}/{below}".rstrip("/"))]
+    packed = sorted(f"{folder}/{below}".rstrip("/") for below in left_out)
     if out is not None and out.startswith(real := f"{remote.canonical(folder)}/"):
         left_out.append(f"{out.removeprefix(real)}/")
     parts = {f"{name.rpartition('/')[0]}/" for name in names if name.rpartition("/")[2] in SAVED}
@@ -82,7 +85,7 @@ def files_of(
             kept += found
             left_out.append(below)
     kept += [f"{folder}/{name}" for name in names if not name.startswith(tuple(left_out)) and not _is_hidden(name)]
-    return Files(sorted(kept, key=os.fsencode), saved=False)
+    return Files(sorted(kept, key=os.fsencode), packed, saved=False)
 
 
 def check_workers(sources: Sequence[Source]) -> None:

@@ -55,6 +55,12 @@ def check(sources: Sequence[Source], tokenizer_source: str | None, read: ReadOpt
         manifest = manifests.load(_out(source))
         if not read.allow_lossy and (lost := _lost(manifest)):
             raise InputError(f"{source.path}: is a packer data set that lost tokens ({lost}); {ADVICE}")
+        window = manifest.options.window
+        if window and window.mask_overlap and manifest.totals.masked_documents:
+            raise InputError(
+                f"{source.path}: is made of windows with --mask-overlap, which do not tell all of its documents' loss "
+                "masks; give the input it was made from"
+            )
         own = manifest.tokenizer
         if own and facts and own.fingerprint != facts.fingerprint:
             raise InputError(f"{source.path}: was made with tokenizer {own.source}, but {named} with {facts.source}")

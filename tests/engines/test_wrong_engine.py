@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -237,7 +238,8 @@ def test_native_code_that_breaks(error: BaseException, monkeypatch: pytest.Monke
             raise error
         return native.encode_batch_flat(texts, **options)
 
-    done = SimpleNamespace(result=lambda: (SimpleNamespace(encode_batch_flat=encode), fingerprint))
+    done: Future[Any] = Future()
+    done.set_result((SimpleNamespace(encode_batch_flat=encode), fingerprint))
     monkeypatch.setattr(fast, "load_ahead", lambda _: done)
     found, _ = make("fast", "found")
     check_mended(found, right, " ".join(str(error).split()) or type(error).__name__)
