@@ -158,12 +158,15 @@ def test_documents_come_back_from_windows(data: st.DataObject, masks: str) -> No
         source = write(Path(name) / "in.jsonl", found)
         out = made(Path(name) / "out", source, *options, command="window")
         facts = manifests.load(out)
+        assert facts.coverage
+        if "--mask-overlap" in options and facts.totals.masked_documents:
+            with pytest.raises(InputError, match="do not tell all of its documents' loss masks"):
+                read(out)
+            return
         try:
             documents_again = read(out)
-        except InputError as error:  # a token that is in no window may still be told by a label
-            assert "lost tokens" in str(error)
-            assert facts.coverage
-            assert facts.coverage.unseen_tokens
+        except InputError:  # a token that is in no window may still be told by a label
+            assert facts.coverage.unseen_tokens > 0
         else:
             assert documents_again == expected(found, masks)
 
