@@ -154,8 +154,15 @@ def test_workers_killed_at_random_moments(tmp_path: Path, source: Path, whole: d
         shutil.rmtree(out)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("to_all", [False, True], ids=["driver", "group"])
+@pytest.mark.parametrize(
+    ("number", "code", "to_all"),
+    [
+        pytest.param(signal.SIGINT, 130, True, id="terminal"),
+        pytest.param(signal.SIGINT, 130, False, id="interrupt", marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 143, True, id="terminate all", marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 143, False, id="terminate", marks=pytest.mark.slow),
+    ],
+)
 def test_interrupted_with_workers(
     tmp_path: Path, source: Path, whole: dict[str, str], number: int, code: int, to_all: bool
 ) -> None:
@@ -221,6 +228,7 @@ def test_a_full_disk(small_disk: Path, source: Path, whole: dict[str, str]) -> N
     assert hashes(out) == whole
 
 
+@pytest.mark.slow
 def test_a_reader_at_the_same_time(tmp_path: Path, source: Path, whole: dict[str, str]) -> None:
     """While a data set is replaced a reader sees the old one, the new one, or an error: nothing that passes for one."""
     out, seen = tmp_path / "out", set()

@@ -115,7 +115,7 @@ WAYS = {
 }
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(data=st.data())
 @pytest.mark.parametrize("masks", ["no", "some", "all"])
 def test_documents_come_back_from_packed_rows(data: st.DataObject, masks: str) -> None:
@@ -138,7 +138,7 @@ def test_documents_come_back_from_packed_rows(data: st.DataObject, masks: str) -
         assert read(out) == expected(found, masks)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(data=st.data())
 @pytest.mark.parametrize("masks", ["no", "some", "all"])
 def test_documents_come_back_from_windows(data: st.DataObject, masks: str) -> None:
