@@ -11,7 +11,7 @@ import numpy as np
 
 from packer import tokenizer
 from packer.errors import DatasetError, TokenizerError, UsageError
-from packer.manifest import Manifest, Origin
+from packer.manifest import Manifest, Origin, Split
 from packer.plan import BoolArray, Int64Array
 from packer.report import counted, coverage_as_text, predictions_as_text, windows_as_text
 from packer.schema import IGNORE_INDEX
@@ -160,6 +160,17 @@ def totals_lines(out: Path, manifest: Manifest) -> list[str]:
         f"columns {layout.columns}",
         f"  {size / 1e6:,.1f} MB of {manifest.file_format} in {counted(len(manifest.shards), 'shard')}, "
         f"split {manifest.split}",
+        *(_held_lines(manifest.validation) if manifest.validation else ()),
         f"  from {counted(len(manifest.inputs), 'file')}, {totals.records:,} records ({totals.skipped:,} skipped, "
         f"{totals.empty:,} empty)",
+    ]
+
+
+def _held_lines(held: Split) -> list[str]:
+    size = sum(shard.bytes for shard in held.shards)
+    totals = held.totals
+    return [
+        f"  split {held.split}: {totals.documents:,} documents held out ({held.ratio:g} of all, by content), "
+        f"{totals.placed_tokens:,} tokens in {totals.rows:,} rows, {held.losses.tokens:,} lost, "
+        f"{size / 1e6:,.1f} MB in {counted(len(held.shards), 'shard')}"
     ]

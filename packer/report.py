@@ -34,6 +34,10 @@ def data_lines(result: Result) -> list[tuple[str, str]]:
         ("lost", _lost(manifest)),
         ("trained", f"{totals.loss_tokens:,} of {_tokens(totals.placed_tokens)}, labels {manifest.layout.labels}"),
     ]
+    if held := manifest.validation:
+        text = f"{counted(held.totals.documents, 'document')} with {_tokens(held.totals.tokens)}, "
+        lost = f"; {_tokens(held.losses.tokens)} lost" if held.losses.tokens else ""
+        lines.append(("held out", f"{text}split {held.split}, {counted(held.totals.rows, 'row')}{lost}"))
     if manifest.tokenizer:
         lines.append(("added", manifest.tokenizer.summary))
     return lines
@@ -155,4 +159,5 @@ def facts(result: Result) -> dict[str, Any]:
         "lower_bound": manifest.lower_bound,
         "packing_factor": manifest.packing_factor,
         "shards": len(manifest.shards),
+        "validation": asdict(manifest.validation) if manifest.validation else None,
     }

@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from packer import engines, packing, tokenizer
+from packer import engines, holdout, packing, tokenizer
 from packer.corpus import Partition, PartitionReader, ReadOptions
 from packer.corpus.documents import Tally
 from packer.encoding import Encoded, encode
@@ -64,6 +64,7 @@ class Job:
     block_tokens: int
     window: Windowing | None = None
     segment_multiple: int = 1
+    validation: float | None = None
 
     @property
     def cut_later(self) -> bool:
@@ -84,6 +85,15 @@ class BlockReport:
 
 
 @dataclass(frozen=True)
+class Held:
+    """What was held out of a partition for validation: documents and tokens, losses, blocks of rows."""
+
+    totals: Totals = field(default_factory=Totals)
+    losses: Losses = field(default_factory=Losses)
+    blocks: list[BlockReport] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class PartitionReport:
     """What became of a partition. records and tokens: by source slice; checked: documents that both engines encoded."""
 
@@ -95,6 +105,11 @@ class PartitionReport:
     skipped: list[Skipped]
     blocks: list[BlockReport] = field(default_factory=list)
     checked: int = 0
+    held: Held = field(default_factory=Held)
+
+    @property
+    def all_blocks(self) -> list[BlockReport]:
+        return self.blocks + self.held.blocks
 
 
 @dataclass(frozen=True)
@@ -110,36 +125,67 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
     folder.mkdir()
     engine, ends, vocab_size = engine_of(job.tokenizer)
     reader = PartitionReader(partition, job.read)
-    totals, losses = Totals(), Losses()
-    blocks: list[BlockReport] = []
     counts = Counts(reader.tally)
     places = Places(partition, reader.tally)
     watch = watch_of(job.tokenizer, job.seed, partition.index)
     encoded = counted(encode(reader, engine, ends, watch), counts, places, vocab_size, progress)
-    for index, block in enumerate(collect(encoded, job.block_tokens)):
-        try:
-            report, block_totals, block_losses = _stage_block(job, block, (partition.index, index), folder)
-        except OverlongError as error:
-            place = places.of(int(block.documents.segments["doc"][error.document]))
-            raise InputError(
-                f"{place}: has {error.length} tokens, more than --max-length {job.max_length} (--overlong error); "
-                "another --overlong splits or truncates it"
-            ) from None
-        totals, losses = totals + block_totals, losses + block_losses
-        if report.rows:
-            blocks.append(report)
+    main, aside = Stager(job, partition.index, folder, places), None
+    if job.validation is not None:
+        held_job = replace(job, strategy="none", window=None, order="plan")
+        aside = Stager(held_job, partition.index, folder, places, "held")
+    for batch in encoded:
+        if aside is not None and job.validation is not None:
+            batch, held = holdout.parted(batch, job.validation, job.seed)
+            aside.add(held)
+        main.add(batch)
+    kept, held_out = main.done(), aside.done() if aside else Held()
     sync(folder)
     records = sum(reader.tally.records)
     return PartitionReport(
         partition.index,
         reader.tally.records,
         (counts.tokens + [0] * len(reader.tally.records))[: len(reader.tally.records)],
-        replace(totals, records=records, skipped=reader.tally.skipped, empty=counts.empty),
-        losses,
+        replace(kept.totals, records=records, skipped=reader.tally.skipped, empty=counts.empty),
+        kept.losses,
         reader.tally.skipped_reasons,
-        blocks,
+        kept.blocks,
         counts.checked,
+        held_out,
     )
+
+
+class Stager:
+    """Documents on their way to staged blocks, named after `name` and their number."""
+
+    def __init__(self, job: Job, partition: int, folder: Path, places: Places, name: str = "block") -> None:
+        self._job, self._partition, self._folder, self._places, self._name = job, partition, folder, places, name
+        self._collector = Collector(job.block_tokens)
+        self._staged, self._index = Held(), 0
+
+    def add(self, batch: Encoded) -> None:
+        for block in self._collector.add(batch):
+            self._stage(block)
+
+    def done(self) -> Held:
+        """What was staged, with what was still being collected."""
+        for block in self._collector.rest():
+            self._stage(block)
+        return self._staged
+
+    def _stage(self, block: Block) -> None:
+        key, name = (self._partition, self._index), f"{self._name}-{self._index:05d}"
+        try:
+            report, totals, losses = _stage_block(self._job, block, key, self._folder / name)
+        except OverlongError as error:
+            place = self._places.of(int(block.documents.segments["doc"][error.document]))
+            raise InputError(
+                f"{place}: has {error.length} tokens, more than --max-length {self._job.max_length} (--overlong "
+                "error); another --overlong splits or truncates it"
+            ) from None
+        staged = self._staged
+        blocks = staged.blocks + [report] * (report.rows > 0)
+        self._staged = Held(staged.totals + totals, staged.losses + losses, blocks)
+        self._index += 1
 
 
 def load_tokenizer(options: TokenizerOptions) -> tuple[tokenizer.Tokenizer, tokenizer.Ends]:
@@ -227,21 +273,28 @@ def _placed(batches: Iterable[Encoded], places: Places) -> Iterator[Encoded]:
         raise engines.EngineError(f"{places.of(error.document)}: {error.reason}") from error
 
 
-def collect(batches: Iterable[Encoded], block_tokens: int) -> Iterator[Block]:
+class Collector:
     """Cuts the stream of documents into blocks: each ends with the document that brings it to block_tokens."""
-    block = _Collected()
-    for batch in batches:
+
+    def __init__(self, block_tokens: int) -> None:
+        self._block_tokens, self._block = block_tokens, _Collected()
+
+    def add(self, batch: Encoded) -> Iterator[Block]:
+        """Takes the batch; gives the blocks that it completes."""
         first = 0
         while first < len(batch.ordinals):
-            full = batch.offsets[first] + block_tokens - block.tokens
+            full = batch.offsets[first] + self._block_tokens - self._block.tokens
             last = min(int(np.searchsorted(batch.offsets[first + 1 :], full)) + first + 1, len(batch.ordinals))
-            block.add(batch, first, last)
+            self._block.add(batch, first, last)
             first = last
-            if block.tokens >= block_tokens:
-                yield block.done()
-                block = _Collected()
-    if block.tokens:
-        yield block.done()
+            if self._block.tokens >= self._block_tokens:
+                yield from self.rest()
+
+    def rest(self) -> Iterator[Block]:
+        """What has been collected, if anything."""
+        block, self._block = self._block, _Collected()
+        if block.tokens:
+            yield block.done()
 
 
 class _Collected:
@@ -312,8 +365,7 @@ def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> 
     plan, stops, losses = plan_block(job, block, generator(job.seed, Stream.TIES, *key))
     if job.order != "plan" and not job.cut_later:
         plan = plan.take_rows(generator(job.seed, Stream.ROWS, *key).permutation(plan.rows))
-    name = f"block-{key[1]:05d}"
-    digests = write_block(block.documents, plan, stops, folder / name) if plan.rows else {}
+    digests = write_block(block.documents, plan, stops, folder) if plan.rows else {}
     pieces = np.bincount(plan.doc, minlength=1)
     totals = Totals(
         documents=len(block.documents),
@@ -324,7 +376,7 @@ def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> 
         masked_documents=int(block.masked.sum()),
     )
     masked = block.documents.trained is not None
-    return BlockReport(name, plan.rows, plan.tokens, masked, digests), totals, losses
+    return BlockReport(folder.name, plan.rows, plan.tokens, masked, digests), totals, losses
 
 
 def write_block(source: Rows, plan: Plan, stops: Int32Array, folder: Path) -> dict[str, str]:

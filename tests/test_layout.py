@@ -21,7 +21,7 @@ ROOMS = [
     "corpus tokenizer staging versions memory",
     "engines identity",
     "encoding shards cutting",
-    "manifest",
+    "manifest holdout",
     "reader stored",
     "torch",
     "stage executors length_file",

@@ -101,9 +101,10 @@ def documents(draw: st.DrawFn, masks: str) -> list[Document]:
     return found if any(ids for ids, _ in found) else [*found, ([5, 6, 7], [0, 0, 1] if masks == "all" else None)]
 
 
-def expected(found: list[Document], masks: str) -> list[Document]:
+def expected(found: list[Document]) -> list[Document]:
     """In a data set in which some documents have a mask, one that trains all tokens is not told from none."""
-    return [(ids, None if mask is None or (masks == "some" and all(mask)) else mask) for ids, mask in found]
+    some = any(ids and mask is None for ids, mask in found)
+    return [(ids, None if mask is None or (some and all(mask)) else mask) for ids, mask in found]
 
 
 WAYS = {
@@ -135,7 +136,7 @@ def test_documents_come_back_from_packed_rows(data: st.DataObject, masks: str) -
     with tempfile.TemporaryDirectory() as name:
         source = write(Path(name) / "in.jsonl", found)
         out = made(Path(name) / "out", source, *options)
-        assert read(out) == expected(found, masks)
+        assert read(out) == expected(found)
 
 
 @settings(max_examples=15)
@@ -157,12 +158,12 @@ def test_documents_come_back_from_windows(data: st.DataObject, masks: str) -> No
     with tempfile.TemporaryDirectory() as name:
         source = write(Path(name) / "in.jsonl", found)
         out = made(Path(name) / "out", source, *options, command="window")
-        facts = manifests.load(out)
-        if facts.coverage and facts.coverage.unseen_tokens:
-            with pytest.raises(InputError, match="lost tokens"):
-                read(out)
-        else:
-            assert read(out) == expected(found, masks)
+        coverage = manifests.load(out).coverage
+        assert coverage is not None
+        try:
+            assert read(out) == expected(found)  # a token that is in no window may still be a label
+        except InputError as error:
+            assert coverage.unseen_tokens > 0, error
 
 
 def test_masks_where_nothing_tells_of_the_first_token() -> None:

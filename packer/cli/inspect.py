@@ -17,17 +17,19 @@ from packer.cli.options import run_options
 )
 @click.option("--decode", is_flag=True, help="Show text, with untrained tokens told apart.")
 @click.option("--tokenizer", metavar="T", help="Default: the one named in the manifest.")
+@click.option("--split", metavar="NAME", help="Of which row K is; default: the main one.")
 @run_options
-def inspect(out: Path, row: int, decode: bool, tokenizer: str | None, quiet: bool) -> None:
+def inspect(out: Path, split: str | None, row: int, decode: bool, tokenizer: str | None, quiet: bool) -> None:
     """Show the totals of the data set OUT, then row K: its segments, where they come from, what is trained."""
     from packer import inspection, manifest
 
     facts = manifest.load(out)
+    shown = facts.of(split)
     if not quiet:
         for line in inspection.totals_lines(out, facts):
             click.echo(line)
         click.echo()
-    group, place = inspection.find_row(out, facts, row)
+    group, place = inspection.find_row(out, shown, row)
     decoder = inspection.decoder(facts, tokenizer) if decode else None
     for line in inspection.show_row(group, place, row, decode=decoder, mark=_mark):
         click.echo(line)

@@ -17,7 +17,7 @@ from packer.cli.options import (
 )
 from packer.cli.output import make
 from packer.packing import OVERLONG, STRATEGIES
-from packer.schema import BOUNDARIES
+from packer.schema import BOUNDARIES, VALIDATION
 
 
 @click.command(short_help="Pack documents into full training rows.")
@@ -43,6 +43,12 @@ from packer.schema import BOUNDARIES
     show_default=True,
     metavar="M",
     help="Leave room to pad each segment to a multiple of M, as the reader's segment_multiple does.",
+)
+@click.option(
+    "--validation",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    metavar="R",
+    help="Hold out this part of the documents, by a hash of their tokens, as a second split, one document a row.",
 )
 @labels_option("aligned")
 @click.option(
@@ -70,6 +76,8 @@ def _settle(values: dict[str, Any]) -> None:
                 f"--strategy bfd_split splits long documents, but --overlong is {values['overlong']}"
             )
         values["strategy"], values["overlong"] = "bfd", "split"
+    if values["validation"] and values["split"] == VALIDATION:
+        raise click.UsageError("--validation makes a split of that name: give another --split")
     multiple = values["segment_multiple"]
     if values["max_length"] % multiple:
         raise click.UsageError(f"--max-length {values['max_length']} is no multiple of --segment-multiple {multiple}")

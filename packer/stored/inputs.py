@@ -28,6 +28,7 @@ from packer.corpus import Partition, ReadOptions, Source, Table
 from packer.corpus.packed import ABSENT
 from packer.errors import DatasetError, InputError
 from packer.manifest import Manifest, Origin, TokenizerFacts
+from packer.packing.overlong import Losses
 from packer.plan import BoolArray, Int64Array
 from packer.stored.groups import Group
 from packer.stored.tables import AT_ONCE, Documents, Tells
@@ -100,7 +101,7 @@ def _out(source: Source) -> Path:
 
 def _lost(manifest: Manifest) -> str:
     """What is surely lost, in words. Windows may lose what a label still tells, so that shows later."""
-    losses = manifest.losses
+    losses = sum((split.losses for split in manifest.splits), Losses())
     reasons = (
         ("truncated", losses.truncated_documents),
         ("dropped as too long", losses.dropped_documents),
@@ -113,9 +114,11 @@ def _lost(manifest: Manifest) -> str:
 def _table(source: Source, folder: Path, *, allow_lossy: bool) -> Table:
     out, manifest = _out(source), manifests.load(_out(source))
     _check_bytes(source, manifest)
-    totals = manifest.totals
-    documents = Documents(folder, out, [manifest], totals.records)
-    whole = not manifest.losses.tokens and not (manifest.coverage and manifest.coverage.unseen_tokens)
+    totals = manifest.whole
+    documents = Documents(folder, out, manifest.splits, totals.records)
+    whole = not any(split.losses.tokens for split in manifest.splits) and not (
+        manifest.coverage and manifest.coverage.unseen_tokens
+    )
     window = manifest.options.window
     over_documents = window is not None and window.scope == "corpus" and whole
     documents.fill(next_tokens=True, tells=_tells(documents) if over_documents else None, spans=True)
@@ -139,7 +142,7 @@ def _table(source: Source, folder: Path, *, allow_lossy: bool) -> Table:
 
 def _check_bytes(source: Source, manifest: Manifest) -> None:
     """Every shard has the bytes that were written."""
-    for shard in manifest.shards:
+    for shard in (shard for split in manifest.splits for shard in split.shards):
         path = _out(source) / shard.path
         try:
             with open(path, "rb") as file:

@@ -13,14 +13,15 @@ from packer.shards import arrow_schema, shard_schema
 
 
 def check(out: Path, manifest: Manifest) -> None:
-    listed = {shard.path for shard in manifest.shards}
-    if len(listed) != len(manifest.shards):
+    shards = [shard for split in manifest.splits for shard in split.shards]
+    listed = {shard.path for shard in shards}
+    if len(listed) != len(shards):
         raise DatasetError("manifest.json: files: a shard is listed twice")
     present = {f"{DATA}/{path.name}" for path in (out / DATA).glob("*")}
     for extra in sorted(present - listed):
         raise DatasetError(f"{extra}: files: the manifest does not know this file")
     expected = expected_schema(manifest)
-    for shard in manifest.shards:
+    for shard in shards:
         path = out / shard.path
         if shard.path not in present:
             raise DatasetError(f"{shard.path}: files: the shard is missing")

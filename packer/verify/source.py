@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from packer import corpus, engines, stored, tokenizer
+from packer import corpus, engines, holdout, stored, tokenizer
 from packer.corpus import PartitionReader, ReadOptions
 from packer.corpus.packed import ABSENT, UNKNOWN
 from packer.encoding import Encoded, encode
@@ -22,7 +22,7 @@ from packer.errors import DatasetError, UsageError
 from packer.manifest import Manifest, Totals
 from packer.plan import Int64Array, offsets_of, runs
 from packer.stored.tables import Documents
-from packer.verify import windows
+from packer.verify import splits, windows
 
 
 def check(out: Path, manifest: Manifest, inputs: Sequence[str], tokenizer_source: str | None) -> int:
@@ -39,11 +39,13 @@ def check(out: Path, manifest: Manifest, inputs: Sequence[str], tokenizer_source
     seen = Totals()
     with tempfile.TemporaryDirectory(prefix="packer-verify-") as folder:
         sources = stored.put_together(sources, Path(folder) / stored.FOLDER, options)
-        documents = Documents(Path(folder), out, [manifest], manifest.totals.records)
+        documents = Documents(Path(folder), out, manifest.splits, manifest.totals.records)
         if manifest.options.window is None:
             documents.fill()
         else:
             documents.fill(next_tokens=True, tells=windows.places_of(documents, manifest, Path(folder)).tells)
+        if manifest.validation is not None:
+            documents_splits = splits.split_of(out, manifest, Path(folder))
         windowed = np.memmap(Path(folder) / "windowed", np.int64, "w+", shape=(manifest.totals.records,))
         for partition in corpus.partition(sources, options):
             left = None if options.limit is None else options.limit - seen.records
@@ -53,6 +55,8 @@ def check(out: Path, manifest: Manifest, inputs: Sequence[str], tokenizer_source
             counts = Totals()
             for batch in encode(reader, engine, ends):
                 compared += _compare(documents, batch, seen.records)
+                if manifest.validation is not None:
+                    _check_splits(manifest, manifest.validation.ratio, batch, documents_splits, seen.records)
                 windowed[batch.ordinals + seen.records] = _windowed(batch, manifest.options.min_tokens)
                 counts += Totals(
                     documents=len(batch.ordinals),
@@ -62,7 +66,7 @@ def check(out: Path, manifest: Manifest, inputs: Sequence[str], tokenizer_source
                 )
             seen += replace(counts, records=sum(reader.tally.records), skipped=reader.tally.skipped)
         for name in ("records", "documents", "tokens", "skipped", "empty", "masked_documents"):
-            found, expected = getattr(seen, name), getattr(manifest.totals, name)
+            found, expected = getattr(seen, name), getattr(manifest.whole, name)
             if found != expected:
                 raise DatasetError(f"INPUT has {found} {name}, but the data set was made from {expected}")
         held = documents.held()
@@ -71,6 +75,17 @@ def check(out: Path, manifest: Manifest, inputs: Sequence[str], tokenizer_source
         if manifest.options.window is not None:
             _check_windows(out, manifest, windowed, Path(folder))
     return compared
+
+
+def _check_splits(manifest: Manifest, ratio: float, batch: Encoded, marks: NDArray[np.uint8], first_doc: int) -> None:
+    """Every document that is in some row is in the split where its content belongs."""
+    held = holdout.held_out(batch.ids, batch.offsets, ratio, manifest.seed)
+    found = marks[batch.ordinals + first_doc]
+    wrong = (found != 0) & (found != np.where(held, 2, 1))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        name = manifest.splits[int(held[at])].split
+        raise DatasetError(f"document {batch.ordinals[at] + first_doc}: by its content it belongs in split {name}")
 
 
 def _windowed(batch: Encoded, min_tokens: int) -> Int64Array:
