@@ -1,8 +1,8 @@
 """`--validation R`: which documents are held out, by a hash of their token ids.
 
-The hash of ids a, b, c is that of a + b r + c r^2 modulo 2^64, of their number, and of the seed, which is the salt: sums
-over a batch, without a loop over documents. Equal documents always go to the same side, wherever they are and whatever else there is, so no
-validation document is trained on. Another seed holds out others.
+The hash is of a + b r + c r^2 + ... modulo 2^64, for the ids a, b, c, ..., of their number, and of the seed, which is
+the salt: sums over a batch, without a loop over documents. Equal documents always go to one side, wherever they are and
+whatever else there is, so no validation document is trained on. Another seed holds out others.
 """
 
 from __future__ import annotations

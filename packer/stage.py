@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from packer import engines, holdout, packing, tokenizer
+from packer.blocks import Block, Collector
 from packer.corpus import Partition, PartitionReader, ReadOptions
 from packer.corpus.documents import Tally
 from packer.encoding import Encoded, encode
@@ -26,15 +26,14 @@ from packer.interleave import Stream, generator
 from packer.manifest import Totals
 from packer.packing import overlong
 from packer.packing.overlong import Losses, OverlongError, Trained
-from packer.plan import BoolArray, Int32Array, Int64Array, Plan, offsets_of
-from packer.rows import Rows, gather, whole_documents
+from packer.plan import Int32Array, Plan, offsets_of
+from packer.rows import Rows, gather
 from packer.schema import Skipped
 from packer.staging import BlockWriter, sync
 from packer.windowing import Windowing
 
 T = TypeVar("T", bound=np.generic)
 CHUNK_TOKENS = 4 << 20  # gathered and written at a time
-RESERVED_TOKENS = 36 << 20  # for a block in the making; more are moved to a larger array
 Progress = Callable[[int, int], None]  # documents and tokens that have just been done
 
 
@@ -110,14 +109,6 @@ class PartitionReport:
     @property
     def all_blocks(self) -> list[BlockReport]:
         return self.blocks + self.held.blocks
-
-
-@dataclass(frozen=True)
-class Block:
-    """Documents to be planned at once; `masked`: bool (n,), those that came with a loss mask."""
-
-    documents: Rows
-    masked: BoolArray
 
 
 def stage(job: Job, partition: Partition, folder: Path, progress: Progress | None = None) -> PartitionReport:
@@ -271,75 +262,6 @@ def _placed(batches: Iterable[Encoded], places: Places) -> Iterator[Encoded]:
         yield from batches
     except engines.DifferenceError as error:
         raise engines.EngineError(f"{places.of(error.document)}: {error.reason}") from error
-
-
-class Collector:
-    """Cuts the stream of documents into blocks: each ends with the document that brings it to block_tokens."""
-
-    def __init__(self, block_tokens: int) -> None:
-        self._block_tokens, self._block = block_tokens, _Collected()
-
-    def add(self, batch: Encoded) -> Iterator[Block]:
-        """Takes the batch; gives the blocks that it completes."""
-        first = 0
-        while first < len(batch.ordinals):
-            full = batch.offsets[first] + self._block_tokens - self._block.tokens
-            last = min(int(np.searchsorted(batch.offsets[first + 1 :], full)) + first + 1, len(batch.ordinals))
-            self._block.add(batch, first, last)
-            first = last
-            if self._block.tokens >= self._block_tokens:
-                yield from self.rest()
-
-    def rest(self) -> Iterator[Block]:
-        """What has been collected, if anything."""
-        block, self._block = self._block, _Collected()
-        if block.tokens:
-            yield block.done()
-
-
-class _Collected:
-    """A block in the making: documents are copied to their place as they come, while others are being tokenized."""
-
-    def __init__(self) -> None:
-        self.tokens = 0
-        self._ids = np.empty(RESERVED_TOKENS, np.int32)  # address space: memory is what has been written to
-        self._mask: BoolArray | None = None  # from the first document that has one on
-        self._ordinals: list[Int64Array] = []
-        self._lengths: list[Int64Array] = []
-        self._masked: list[BoolArray] = []
-
-    def add(self, batch: Encoded, first: int, last: int) -> None:
-        """Takes documents first to last of a batch."""
-        start, stop = int(batch.offsets[first]), int(batch.offsets[last])
-        end = self.tokens + stop - start
-        if end > len(self._ids):
-            self._ids = _grown(self._ids, self.tokens, end)
-            self._mask = None if self._mask is None else _grown(self._mask, self.tokens, end)
-        self._ids[self.tokens : end] = batch.ids[start:stop]
-        if batch.mask is not None and self._mask is None:
-            self._mask = np.ones(len(self._ids), np.bool_)
-        if self._mask is not None:
-            self._mask[self.tokens : end] = True if batch.mask is None else batch.mask[start:stop]
-        self._ordinals.append(batch.ordinals[first:last])
-        self._lengths.append(np.diff(batch.offsets[first : last + 1]))
-        self._masked.append(batch.masked[first:last])
-        self.tokens = end
-
-    def done(self) -> Block:
-        documents = whole_documents(
-            np.concatenate(self._ordinals),
-            self._ids[: self.tokens],
-            offsets_of(np.concatenate(self._lengths)),
-            None if self._mask is None else self._mask[: self.tokens],
-        )
-        return Block(documents, np.concatenate(self._masked))
-
-
-def _grown(values: NDArray[T], used: int, needed: int) -> NDArray[T]:
-    """The used values in an array at least twice as large."""
-    larger = np.empty(max(needed, 2 * len(values)), values.dtype)
-    larger[:used] = values[:used]
-    return larger
 
 
 def plan_block(job: Job, block: Block, rng: np.random.Generator) -> tuple[Plan, Int32Array, Losses]:

@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from packer import corpus
+from packer.blocks import Block, Collector
 from packer.corpus.documents import TextBatch, TokenBatch
 from packer.encoding import Encoded, encode
 from packer.engines import HfEngine
 from packer.errors import TokenizerError, UsageError
 from packer.packing.overlong import Losses
 from packer.plan import Int32Array, Int64Array, offsets_of
-from packer.stage import Block, Collector, Job, stage
+from packer.stage import Job, stage
 from packer.threads import ordered_ahead
 from packer.tokenizer import Ends, Tokenizer, ends_of, load
 

@@ -7,6 +7,7 @@ import os
 import random
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
@@ -160,10 +161,9 @@ def test_documents_come_back_from_windows(data: st.DataObject, masks: str) -> No
         out = made(Path(name) / "out", source, *options, command="window")
         coverage = manifests.load(out).coverage
         assert coverage is not None
-        try:
-            assert read(out) == expected(found)  # a token that is in no window may still be a label
-        except InputError as error:
-            assert coverage.unseen_tokens > 0, error
+        refused = nullcontext() if not coverage.unseen_tokens else suppress(InputError)
+        with refused:  # a token that is in no window may still be a label
+            assert read(out) == expected(found)
 
 
 def test_masks_where_nothing_tells_of_the_first_token() -> None:

@@ -119,6 +119,7 @@ def assert_same_at_once(out: Path, message: str) -> None:
     facts = manifests.load(out)
     with pytest.raises(DatasetError, match=re.escape(message)):
         documents.check(out, facts, row_rules.check(out, facts), at_once=3)
+        documents.check_whole(facts)
 
 
 def segments_of(row: Row) -> list[Row]:
@@ -265,6 +266,7 @@ def test_good_data_sets_are_right(tmp_path: Path, choice: dict[str, Any]) -> Non
     if choice["--overlong"] == "split" and not masked and choice["--min-tokens"] is None:
         assert verdict.tokens_compared == sum(LENGTHS[:24])
     documents.check(out, facts, row_rules.check(out, facts), at_once=3)
+    documents.check_whole(facts)
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -116,9 +116,8 @@ def _table(source: Source, folder: Path, *, allow_lossy: bool) -> Table:
     _check_bytes(source, manifest)
     totals = manifest.whole
     documents = Documents(folder, out, manifest.splits, totals.records)
-    whole = not any(split.losses.tokens for split in manifest.splits) and not (
-        manifest.coverage and manifest.coverage.unseen_tokens
-    )
+    unseen = manifest.coverage is not None and manifest.coverage.unseen_tokens > 0
+    whole = not unseen and not any(split.losses.tokens for split in manifest.splits)
     window = manifest.options.window
     over_documents = window is not None and window.scope == "corpus" and whole
     documents.fill(next_tokens=True, tells=_tells(documents) if over_documents else None, spans=True)
