@@ -12,10 +12,13 @@ Rooms, each importing only from those above it:
     metrics · recommending        the least it can cost; what to choose, and why
     sampling/                     which rows come in which batch of which rank
     corpus/ · tokenizer           documents from every input form; exact token ids
+    blocks · holdout              documents planned at once; those held out for validation
     staging · shards · manifest   what is on disk, while a run lasts and after it
     cutting                       rows cut from staged documents: windows, and the stream of `wrapped`
+    stored/                       data sets read back: rows by group, documents, both as an INPUT
     reader/ · torch               rows and batches for a training loop
     executors/ · pipeline · stats the whole flow; the lengths alone
+    dryrun/                       what a run would give and cost, from a sample
     verify · inspection · report  proof, a look inside, the summary
     terminal · page/              what stats shows
     cli/                          the command line: click only, one error boundary

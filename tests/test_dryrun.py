@@ -73,7 +73,7 @@ def test_estimates_hold_for_the_whole(
     found = estimated(tmp_path, source, *options)
     assert packer("pack", source, "--quiet", "--out", tmp_path / "real", *options) == 0
     facts = manifests.load(tmp_path / "real")
-    assert 0 < found["sampled_documents"] < 4000
+    assert 0 < found["sampled_documents"] <= (4000 if name.endswith(("parquet", "arrow", "json")) else 2000)
     assert found["partitions"] == 1
     for key, real in (("documents", 4000), ("tokens", facts.totals.tokens), ("rows", facts.totals.rows)):
         assert abs(found[key]["value"] - real) <= max(0.1 * real, found[key]["error"]), key

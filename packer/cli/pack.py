@@ -62,7 +62,7 @@ def pack(inputs: tuple[str, ...], tokenizer: str | None, out: Path, **values: An
     """Tokenize INPUT and pack its documents into rows of at most N tokens, as shards in OUT.
 
     INPUT is a file (jsonl, json, parquet, arrow, csv, tsv, text; also compressed), a folder, a glob, a `datasets`
-    folder, hf:NAME[:CONFIG][@SPLIT], or - for JSON Lines on stdin.
+    folder, a packer data set, hf:NAME[:CONFIG][@SPLIT], or - for JSON Lines on stdin.
     """
     _settle(values)
     make("pack", inputs, out, tokenizer, values)
