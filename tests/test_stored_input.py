@@ -166,6 +166,13 @@ def test_documents_come_back_from_windows(data: st.DataObject, masks: str) -> No
             assert read(out) == expected(found)
 
 
+def test_a_label_over_a_document_s_end_tells_of_the_next_one_s_first_token(tmp_path: Path) -> None:
+    docs: list[Document] = [([0, 1, 2], [0, 0, 1]), ([1, 2, 3, 4], None)]
+    options = ["--context-size", 2, "--stride", 1, "--scope", "corpus", "--mask-overlap", "--labels", "aligned"]
+    out = made(tmp_path / "out", write(tmp_path / "in.jsonl", docs), *options, command="window")
+    assert read(out) == docs
+
+
 def test_masks_where_nothing_tells_of_the_first_token() -> None:
     trained = np.array([UNKNOWN, 0, 1, UNKNOWN, 1, UNKNOWN, 1, 0], np.int8)
     mask, masked = masks_of(trained, offsets_of(np.array([3, 2, 0, 1, 2])), everywhere=False)
