@@ -13,11 +13,14 @@ Rooms, each importing only from those above it:
     sampling/                     which rows come in which batch of which rank
     remote/                       what lies in a store and is named by a URL
     corpus/ · tokenizer           documents from every input form; exact token ids
+    blocks · holdout              documents planned at once; those held out for validation
     staging · shards · manifest   what is on disk, while a run lasts and after it
     cutting                       rows cut from staged documents: windows, and the stream of `wrapped`
+    stored/                       data sets read back: rows by group, documents, both as an INPUT
     reader/ · torch               rows and batches for a training loop
     commit · upload               OUT, here and in a store: a whole data set or none
     executors/ · pipeline · stats the whole flow; the lengths alone
+    dryrun/                       what a run would give and cost, from a sample
     verify · report · terminal    proof, the summary, what stats shows
     inspection/ · page/           a look at rows; what can be shared: stats and rows as HTML
     cli/                          the command line: click only, one error boundary

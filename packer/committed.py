@@ -167,7 +167,7 @@ def load(folder: Path) -> Commit | None:
 
 def intact(folder: Path, commit: Commit) -> bool:
     """Whether the staged files are what was written. What else lies beside them, of a later step, is removed."""
-    blocks = {block.folder: block.digests for block in commit.report.blocks}
+    blocks = {block.folder: block.digests for block in commit.report.all_blocks}
     for path in folder.iterdir():
         if path.is_dir() and path.name not in blocks:
             shutil.rmtree(path)

@@ -42,12 +42,13 @@ class Output:
     rows_per_shard: int | None
 
 
-def staged_blocks(folder: Path, reports: Sequence[PartitionReport]) -> list[StagedBlock]:
-    """All blocks in input order. folder: the one that holds a folder for each partition (see `partition_folder`)."""
+def staged_blocks(folder: Path, reports: Sequence[PartitionReport], *, held: bool = False) -> list[StagedBlock]:
+    """All blocks in input order, or those that are held out. folder: the one that holds a folder for each partition
+    (see `partition_folder`)."""
     blocks = []
     first_docs = offsets_of(np.array([report.totals.records for report in reports], np.int64))
     for report, first_doc in zip(reports, first_docs.tolist(), strict=False):
-        for index, block in enumerate(report.blocks):
+        for index, block in enumerate(report.held.blocks if held else report.blocks):
             path = partition_folder(folder, report.index) / block.folder
             blocks.append(StagedBlock(path, (report.index, index), first_doc, block.rows, block.tokens, block.masked))
     return blocks
@@ -73,7 +74,7 @@ def write_shards(
 ) -> tuple[list[ShardFile], Totals]:
     """Writes all rows to `folder`/data. Returns the shards, and the totals that only the final columns know."""
     data = folder / DATA
-    data.mkdir()
+    data.mkdir(exist_ok=True)
     rows = sum(block.rows for block in blocks)
     tokens = sum(block.tokens for block in blocks)
     per_shard = math.ceil(rows / _shard_count(rows, tokens))

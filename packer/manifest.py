@@ -6,13 +6,13 @@ It holds only what determines the data, never a fact of the run (time, machine, 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import PurePosixPath
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from packer.conversation import ChatCounts
-from packer.errors import DatasetError
+from packer.errors import DatasetError, UsageError
 from packer.packing.overlong import Losses
 from packer.remote import Place
 from packer.schema import FORMAT_NAME, FORMAT_VERSION, Layout, Skipped
@@ -119,8 +119,24 @@ class Options:
 
 
 @dataclass(frozen=True)
+class Split:
+    """Documents held out by `--validation`: `ratio` of them, by content, one a row, in the order of the input. Its
+    totals have neither records nor what is counted with them, for that is counted once, in the main split's."""
+
+    split: str
+    ratio: float
+    totals: Totals
+    losses: Losses
+    lower_bound: int
+    efficiency: float
+    packing_factor: float
+    shards: list[ShardFile]
+
+
+@dataclass(frozen=True)
 class Manifest:
-    """command: `pack` or `window`; origin: of the inputs that are packer data sets; partitions: records of each;
+    """totals to shards, but for the records, are those of the split named first; validation: the split held out.
+    command: `pack` or `window`; origin: of the inputs that are packer data sets; partitions: records of each;
     coverage: of windows, None for `pack`."""
 
     command: str
@@ -145,8 +161,40 @@ class Manifest:
     efficiency: float
     packing_factor: float
     shards: list[ShardFile] = field(default_factory=list)
+    validation: Split | None = None
     format: str = FORMAT_NAME
     format_version: int = FORMAT_VERSION
+
+    @property
+    def splits(self) -> list[Manifest]:
+        """Each split as a data set of its own, the main one first."""
+        return [self] if self.validation is None else [self, self.of(self.validation.split)]
+
+    @property
+    def whole(self) -> Totals:
+        """Totals over all splits."""
+        return self.totals if self.validation is None else self.totals + self.validation.totals
+
+    def of(self, split: str | None) -> Manifest:
+        """One split as a data set of its own (None: the main one), its documents counted over the whole input."""
+        held = self.validation
+        if split is None or split == self.split:
+            return self
+        if held is None or split != held.split:
+            known = self.split if held is None else f"{self.split} and {held.split}"
+            raise UsageError(f"there is no split {split}; the data set has {known}")
+        return replace(
+            self,
+            split=held.split,
+            options=replace(self.options, strategy="none", order="plan", max_segments=None),
+            totals=replace(held.totals, records=self.totals.records),
+            losses=held.losses,
+            lower_bound=held.lower_bound,
+            efficiency=held.efficiency,
+            packing_factor=held.packing_factor,
+            shards=held.shards,
+            validation=None,
+        )
 
     def to_json(self) -> str:
         body = asdict(self)
@@ -178,7 +226,7 @@ def load_file(path: Place) -> Manifest:
         manifest: Manifest = typed(Manifest, body)
     except ValueError as error:
         raise DatasetError(f"{path} is damaged: {error}") from error
-    for shard in manifest.shards:
+    for shard in manifest.shards + (manifest.validation.shards if manifest.validation else []):
         parts = PurePosixPath(shard.path)
         if parts.is_absolute() or ".." in parts.parts:
             raise DatasetError(f"{path}: shard path {shard.path!r} leaves the data set")

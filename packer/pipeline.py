@@ -14,6 +14,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import pyarrow
+
 from packer import (
     attempts,
     corpus,
@@ -33,11 +35,11 @@ from packer.corpus import Partition
 from packer.corpus.documents import KEPT_REASONS
 from packer.errors import EmptyError, UsageError
 from packer.executors import Execution
-from packer.manifest import InputFile, Manifest, Options, TokenizerFacts, Totals
+from packer.manifest import InputFile, Manifest, Options, Split, TokenizerFacts, Totals
 from packer.packing.overlong import Losses
 from packer.remote import Place, place
 from packer.rendering import describe
-from packer.schema import Layout, Skipped
+from packer.schema import VALIDATION, Layout, Skipped
 from packer.shards import arrow_schema
 from packer.stage import Job, PartitionReport, Progress
 from packer.versions import versions
@@ -189,7 +191,7 @@ def _finish(
     losses = sum((report.losses for report in reports), Losses())
     chats = sum((report.chats for report in reports), ChatCounts())
     blocks = finish.staged_blocks(folder, reports)
-    masked = totals.masked_documents > 0 or (job.window is not None and job.window.mask_overlap)
+    masked = _masked_documents(reports) > 0 or (job.window is not None and job.window.mask_overlap)
     layout = replace(layout, masked=masked)
     coverage = None
     if job.cut_later and blocks:
@@ -197,6 +199,8 @@ def _finish(
         blocks, coverage = cut.blocks, cut.coverage if job.window else None
         totals = replace(totals, placed_documents=cut.placed_documents, split_documents=cut.split_documents)
     if not blocks:
+        if not totals.documents and (held_documents := sum(report.held.totals.documents for report in reports)):
+            raise EmptyError(f"--validation {job.validation}: all of {held_documents} documents are held out")
         raise EmptyError(_nothing(job, totals, losses))
     if job.strategy == "wrapped" and job.overlong is None and layout.masked and layout.boundaries == "row":
         raise UsageError(
@@ -207,6 +211,9 @@ def _finish(
     schema = arrow_schema(layout, described)
     shards, written = finish.write_shards(folder, blocks, layout, output, schema, job.seed, job.order)
     totals += written
+    held = None
+    if job.validation is not None:
+        held = _held(job, job.validation, layout, output, reports, schema, folder)
     inputs = _inputs(partitions, reports)
     return Manifest(
         command="window" if job.window else "pack",
@@ -231,7 +238,45 @@ def _finish(
         efficiency=metrics.efficiency(totals.placed_tokens, totals.rows, job.max_length),
         packing_factor=totals.segments / totals.rows,
         shards=shards,
+        validation=held,
     )
+
+
+def _held(
+    job: Job,
+    ratio: float,
+    layout: Layout,
+    output: finish.Output,
+    reports: Sequence[PartitionReport],
+    schema: pyarrow.Schema,
+    folder: Path,
+) -> Split:
+    """Writes the documents that are held out as a second split."""
+    totals = sum((report.held.totals for report in reports), Totals())
+    losses = sum((report.held.losses for report in reports), Losses())
+    blocks = finish.staged_blocks(folder, reports, held=True)
+    if not blocks:
+        documents = sum(report.totals.documents for report in reports) + totals.documents
+        raise EmptyError(
+            f"--validation {ratio}: nothing is held out of {documents} documents; give a larger part, or more documents"
+        )
+    output = replace(output, split=VALIDATION)
+    shards, written = finish.write_shards(folder, blocks, layout, output, schema, job.seed, "plan")
+    totals += written
+    return Split(
+        split=VALIDATION,
+        ratio=ratio,
+        totals=totals,
+        losses=losses,
+        lower_bound=metrics.lower_bound(totals.placed_tokens, job.max_length),
+        efficiency=metrics.efficiency(totals.placed_tokens, totals.rows, job.max_length),
+        packing_factor=totals.segments / totals.rows,
+        shards=shards,
+    )
+
+
+def _masked_documents(reports: Sequence[PartitionReport]) -> int:
+    return sum(report.totals.masked_documents + report.held.totals.masked_documents for report in reports)
 
 
 def _tokenizer_facts(job: Job, choice: engines.Choice | None, checked: int) -> TokenizerFacts | None:

@@ -37,6 +37,10 @@ def data_lines(result: Result) -> list[tuple[str, str]]:
     ]
     if manifest.chats:
         lines[1:1] = chat_summary.lines(manifest.chats, manifest.options.chat)
+    if held := manifest.validation:
+        text = f"{counted(held.totals.documents, 'document')} with {_tokens(held.totals.tokens)}, "
+        lost = f"; {_tokens(held.losses.tokens)} lost" if held.losses.tokens else ""
+        lines.append(("held out", f"{text}split {held.split}, {counted(held.totals.rows, 'row')}{lost}"))
     if manifest.tokenizer:
         given = manifest.options
         asked = bool(given.bos or given.eos or given.eos_token)
@@ -174,4 +178,5 @@ def facts(result: Result) -> dict[str, Any]:
         "lower_bound": manifest.lower_bound,
         "packing_factor": manifest.packing_factor,
         "shards": len(manifest.shards),
+        "validation": asdict(manifest.validation) if manifest.validation else None,
     }

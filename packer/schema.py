@@ -11,6 +11,7 @@ from typing import Literal, get_args
 IGNORE_INDEX = -100  # a label that is not trained: the default ignore_index of torch's cross_entropy
 FORMAT_NAME = "packer"
 FORMAT_VERSION = 1
+VALIDATION = "validation"  # the split of what `--validation` holds out
 
 Labels = Literal["aligned", "shifted"]
 Boundaries = Literal["document", "row"]

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from packer import engines, packing, rendering, tokenizer
+from packer import engines, holdout, packing, rendering, tokenizer
+from packer.blocks import Block, Collector
 from packer.chat import ChatOptions
 from packer.conversation import ChatCounts
 from packer.corpus import Partition, PartitionReader, ReadOptions
@@ -28,15 +28,14 @@ from packer.interleave import Stream, generator
 from packer.manifest import Totals
 from packer.packing import overlong
 from packer.packing.overlong import Losses, OverlongError, Trained
-from packer.plan import BoolArray, Int32Array, Int64Array, Plan, offsets_of
-from packer.rows import Rows, gather, whole_documents
+from packer.plan import Int32Array, Plan, offsets_of
+from packer.rows import Rows, gather
 from packer.schema import Skipped
 from packer.staging import BlockWriter, sync
 from packer.windowing import Windowing
 
 T = TypeVar("T", bound=np.generic)
 CHUNK_TOKENS = 4 << 20  # gathered and written at a time
-RESERVED_TOKENS = 36 << 20  # for a block in the making; more are moved to a larger array
 Progress = Callable[[int, int], None]  # documents and tokens just done; below 0: they are to be done again
 
 
@@ -67,6 +66,7 @@ class Job:
     window: Windowing | None = None
     segment_multiple: int = 1
     chat: ChatOptions | None = None  # None without a tokenizer
+    validation: float | None = None
 
     @property
     def cut_later(self) -> bool:
@@ -87,6 +87,15 @@ class BlockReport:
 
 
 @dataclass(frozen=True)
+class Held:
+    """What was held out of a partition for validation: documents and tokens, losses, blocks of rows."""
+
+    totals: Totals = field(default_factory=Totals)
+    losses: Losses = field(default_factory=Losses)
+    blocks: list[BlockReport] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class PartitionReport:
     """What became of a partition. records and tokens: by source slice; chats: what its chats and pairs came to;
     checked: documents that both engines encoded; sampling_seconds: what the reference took for these."""
@@ -101,14 +110,11 @@ class PartitionReport:
     chats: ChatCounts = field(default_factory=ChatCounts)
     checked: int = 0
     sampling_seconds: float = 0.0
+    held: Held = field(default_factory=Held)
 
-
-@dataclass(frozen=True)
-class Block:
-    """Documents to be planned at once; `masked`: bool (n,), those that came with a loss mask."""
-
-    documents: Rows
-    masked: BoolArray
+    @property
+    def all_blocks(self) -> list[BlockReport]:
+        return self.blocks + self.held.blocks
 
 
 def stage(job: Job, partition: Partition, folder: Path, progress: Progress | None = None) -> PartitionReport:
@@ -117,24 +123,20 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
     engine, ends, vocab_size = engine_of(job.tokenizer)
     render, chat_ends = chats_of(job.tokenizer, job.chat)
     reader = PartitionReader(partition, job.read, render)
-    totals, losses = Totals(), Losses()
-    blocks: list[BlockReport] = []
     counts = Counts(reader.tally)
     places = Places(partition, reader.tally, several=bool(job.chat and job.chat.turns == "each"))
     watch = watch_of(job.tokenizer, job.seed, partition.index)
     encoded = counted(encode(reader, engine, ends, chat_ends, watch), counts, places, vocab_size, progress)
-    for index, block in enumerate(collect(encoded, job.block_tokens)):
-        try:
-            report, block_totals, block_losses = _stage_block(job, block, (partition.index, index), folder)
-        except OverlongError as error:
-            place = places.of(int(block.documents.segments["doc"][error.document]))
-            raise InputError(
-                f"{place}: has {error.length} tokens, more than --max-length {job.max_length} (--overlong error); "
-                "another --overlong splits or truncates it"
-            ) from None
-        totals, losses = totals + block_totals, losses + block_losses
-        if report.rows:
-            blocks.append(report)
+    main, aside = Stager(job, partition.index, folder, places), None
+    if job.validation is not None:
+        held_job = replace(job, strategy="none", window=None, order="plan")
+        aside = Stager(held_job, partition.index, folder, places, "held")
+    for batch in encoded:
+        if aside is not None and job.validation is not None:
+            batch, held = holdout.parted(batch, job.validation, job.seed)
+            aside.add(held)
+        main.add(batch)
+    kept, held_out = main.done(), aside.done() if aside else Held()
     if render:
         render.check(counts.chats)
     sync(folder)
@@ -143,14 +145,49 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
         partition.index,
         reader.tally.records,
         (counts.tokens + [0] * len(reader.tally.records))[: len(reader.tally.records)],
-        replace(totals, records=records, skipped=reader.tally.skipped, empty=counts.empty),
-        losses,
+        replace(kept.totals, records=records, skipped=reader.tally.skipped, empty=counts.empty),
+        kept.losses,
         reader.tally.skipped_reasons,
-        blocks,
+        kept.blocks,
         counts.chats,
         counts.checked,
         watch.seconds if watch else 0.0,
+        held_out,
     )
+
+
+class Stager:
+    """Documents on their way to staged blocks, named after `name` and their number."""
+
+    def __init__(self, job: Job, partition: int, folder: Path, places: Places, name: str = "block") -> None:
+        self._job, self._partition, self._folder, self._places, self._name = job, partition, folder, places, name
+        self._collector = Collector(job.block_tokens)
+        self._staged, self._index = Held(), 0
+
+    def add(self, batch: Encoded) -> None:
+        for block in self._collector.add(batch):
+            self._stage(block)
+
+    def done(self) -> Held:
+        """What was staged, with what was still being collected."""
+        for block in self._collector.rest():
+            self._stage(block)
+        return self._staged
+
+    def _stage(self, block: Block) -> None:
+        key, name = (self._partition, self._index), f"{self._name}-{self._index:05d}"
+        try:
+            report, totals, losses = _stage_block(self._job, block, key, self._folder / name)
+        except OverlongError as error:
+            place = self._places.of(int(block.documents.segments["doc"][error.document]))
+            raise InputError(
+                f"{place}: has {error.length} tokens, more than --max-length {self._job.max_length} (--overlong "
+                "error); another --overlong splits or truncates it"
+            ) from None
+        staged = self._staged
+        blocks = staged.blocks + [report] * (report.rows > 0)
+        self._staged = Held(staged.totals + totals, staged.losses + losses, blocks)
+        self._index += 1
 
 
 def load_tokenizer(options: TokenizerOptions) -> tuple[tokenizer.Tokenizer, tokenizer.Ends]:
@@ -255,68 +292,6 @@ def _placed(batches: Iterable[Encoded], places: Places) -> Iterator[Encoded]:
         raise engines.EngineError(f"{places.of(error.document)}: {error.reason}") from error
 
 
-def collect(batches: Iterable[Encoded], block_tokens: int) -> Iterator[Block]:
-    """Cuts the stream of documents into blocks: each ends with the document that brings it to block_tokens."""
-    block = _Collected()
-    for batch in batches:
-        first = 0
-        while first < len(batch.ordinals):
-            full = batch.offsets[first] + block_tokens - block.tokens
-            last = min(int(np.searchsorted(batch.offsets[first + 1 :], full)) + first + 1, len(batch.ordinals))
-            block.add(batch, first, last)
-            first = last
-            if block.tokens >= block_tokens:
-                yield block.done()
-                block = _Collected()
-    if block.tokens:
-        yield block.done()
-
-
-class _Collected:
-    """A block in the making: documents are copied to their place as they come, while others are being tokenized."""
-
-    def __init__(self) -> None:
-        self.tokens = 0
-        self._ids = np.empty(RESERVED_TOKENS, np.int32)  # address space: memory is what has been written to
-        self._mask: BoolArray | None = None  # from the first document that has one on
-        self._ordinals: list[Int64Array] = []
-        self._lengths: list[Int64Array] = []
-        self._masked: list[BoolArray] = []
-
-    def add(self, batch: Encoded, first: int, last: int) -> None:
-        """Takes documents first to last of a batch."""
-        start, stop = int(batch.offsets[first]), int(batch.offsets[last])
-        end = self.tokens + stop - start
-        if end > len(self._ids):
-            self._ids = _grown(self._ids, self.tokens, end)
-            self._mask = None if self._mask is None else _grown(self._mask, self.tokens, end)
-        self._ids[self.tokens : end] = batch.ids[start:stop]
-        if batch.mask is not None and self._mask is None:
-            self._mask = np.ones(len(self._ids), np.bool_)
-        if self._mask is not None:
-            self._mask[self.tokens : end] = True if batch.mask is None else batch.mask[start:stop]
-        self._ordinals.append(batch.ordinals[first:last])
-        self._lengths.append(np.diff(batch.offsets[first : last + 1]))
-        self._masked.append(batch.masked[first:last])
-        self.tokens = end
-
-    def done(self) -> Block:
-        documents = whole_documents(
-            np.concatenate(self._ordinals),
-            self._ids[: self.tokens],
-            offsets_of(np.concatenate(self._lengths)),
-            None if self._mask is None else self._mask[: self.tokens],
-        )
-        return Block(documents, np.concatenate(self._masked))
-
-
-def _grown(values: NDArray[T], used: int, needed: int) -> NDArray[T]:
-    """The used values in an array at least twice as large."""
-    larger = np.empty(max(needed, 2 * len(values)), values.dtype)
-    larger[:used] = values[:used]
-    return larger
-
-
 def plan_block(job: Job, block: Block, rng: np.random.Generator) -> tuple[Plan, Int32Array, Losses]:
     """The block's rows, where each of its documents ends after truncation, and what is lost.
 
@@ -340,8 +315,7 @@ def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> 
     plan, stops, losses = plan_block(job, block, generator(job.seed, Stream.TIES, *key))
     if job.order != "plan" and not job.cut_later:
         plan = plan.take_rows(generator(job.seed, Stream.ROWS, *key).permutation(plan.rows))
-    name = f"block-{key[1]:05d}"
-    digests = write_block(block.documents, plan, stops, folder / name) if plan.rows else {}
+    digests = write_block(block.documents, plan, stops, folder) if plan.rows else {}
     pieces = np.bincount(plan.doc, minlength=1)
     totals = Totals(
         documents=len(block.documents),
@@ -352,7 +326,7 @@ def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> 
         masked_documents=int(block.masked.sum()),
     )
     masked = block.documents.trained is not None
-    return BlockReport(name, plan.rows, plan.tokens, masked, digests), totals, losses
+    return BlockReport(folder.name, plan.rows, plan.tokens, masked, digests), totals, losses
 
 
 def write_block(source: Rows, plan: Plan, stops: Int32Array, folder: Path) -> dict[str, str]:

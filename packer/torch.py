@@ -164,8 +164,10 @@ def attention_kwargs(batch: Mapping[str, Any], api: str = "flash_attn") -> Tenso
 class PackedDataset(Dataset[Tensors]):
     """Rows by number as tensors: `packer.reader.PackedDataset` with its arrays as tensors that share no memory."""
 
-    def __init__(self, out: str | Path, *, labels: str | None = None, vocab_size: int | None = None) -> None:
-        self.rows = reader.PackedDataset(out, labels=labels, vocab_size=vocab_size)
+    def __init__(
+        self, out: str | Path, *, split: str | None = None, labels: str | None = None, vocab_size: int | None = None
+    ) -> None:
+        self.rows = reader.PackedDataset(out, split=split, labels=labels, vocab_size=vocab_size)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -206,6 +208,7 @@ class PackedLoader:
     of attention, flops=(a, b).
     tokens_per_step: accumulate gradients by tokens. Each batch then says with `last_in_step` whether the optimizer
     steps after it: when all ranks together have had so many tokens since its last step, and at the epoch's end.
+    split: the one to read, such as `validation`; None: the main one.
     labels: `aligned` or `shifted`; None: as stored, and aligned for layout transformers.
     layout, pad_to, max_segments_to, segment_multiple, pad_to_multiple_of, pad_token_id, shift_labels: see `collate`.
     buffer_groups: Parquet row groups whose rows are shuffled together, and that each worker holds.
@@ -220,6 +223,7 @@ class PackedLoader:
         self,
         out: str | Path | Mapping[str, float],
         *,
+        split: str | None = None,
         rows_per_batch: int | None = None,
         tokens_per_batch: int | None = None,
         rank: int = 0,
@@ -242,7 +246,8 @@ class PackedLoader:
         sources = out if isinstance(out, Mapping) else {out: 1.0}
         if labels is None and layout == "transformers":
             labels = "aligned"
-        datasets = [reader.PackedDataset(path, labels=labels, vocab_size=vocab_size) for path in sources]
+        given: dict[str, Any] = {"split": split, "labels": labels, "vocab_size": vocab_size}
+        datasets = [reader.PackedDataset(path, **given) for path in sources]
         for dataset in datasets:
             dataset.shards.kept_groups = buffer_groups + 2
         if len({dataset.labels for dataset in datasets}) > 1:

@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from packer import corpus
+from packer.blocks import Block, Collector
 from packer.corpus.documents import TextBatch, TokenBatch
 from packer.encoding import Encoded, encode
 from packer.engines import HfEngine
 from packer.errors import TokenizerError, UsageError
 from packer.packing.overlong import Losses
 from packer.plan import Int32Array, Int64Array, offsets_of
-from packer.stage import Job, collect, stage
+from packer.stage import Job, stage
 from packer.threads import ordered_ahead
 from packer.tokenizer import Ends, Tokenizer, ends_of, load
 
@@ -472,7 +473,9 @@ def test_blocks_end_where_they_are_full(shape: list[tuple[int, bool]], block_tok
     switches = {i for i, (a, b) in enumerate(pairwise(shape), 1) if a[1] != b[1]}
     cuts = data.draw(st.sets(st.integers(1, len(shape) - 1))) if len(shape) > 1 else set()
     batches = [encoded(documents[a:b]) for a, b in pairwise(sorted({0, len(shape), *switches, *cuts}))]
-    found = list(collect(batches, block_tokens))
+    collector = Collector(block_tokens)
+    found: list[Block] = [block for batch in batches for block in collector.add(batch)]
+    found += collector.rest()
     expected = naive_blocks(documents, block_tokens)
     assert [block.documents.segments["doc"].tolist() for block in found] == [[o for o, _, _ in b] for b in expected]
     for block, wanted in zip(found, expected, strict=True):

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packer import cutting, finish, packing, staging
+from packer.blocks import Block, Collector
 from packer.corpus import ReadOptions
 from packer.cutting import StagedBlock, cut
 from packer.encoding import Encoded
@@ -31,7 +32,7 @@ from packer.plan import runs
 from packer.rows import columns
 from packer.schema import IGNORE_INDEX, SCOPES, TAILS, Layout
 from packer.shards import ShardFile, arrow_schema, read_shard
-from packer.stage import Block, BlockReport, Job, PartitionReport, collect, plan_block, write_block
+from packer.stage import BlockReport, Job, PartitionReport, plan_block, write_block
 from packer.windowing import Windowing
 
 Document = tuple[list[int], list[bool] | None]  # ids, mask
@@ -70,7 +71,10 @@ def block_of(documents: Sequence[Document], first: int) -> Block:
         )
         for ordinal, (ids, mask) in enumerate(documents, first)
     ]
-    [block] = collect(parts, 1 << 40)
+    collector = Collector(1 << 40)
+    for part in parts:
+        assert list(collector.add(part)) == []
+    [block] = collector.rest()
     return block
 
 

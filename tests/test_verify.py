@@ -114,11 +114,16 @@ def failure(out: Path, *inputs: Path, **options: Any) -> str:
     return str(caught.value)
 
 
+def check_at_once(out: Path, facts: manifests.Manifest) -> None:
+    documents.check(out, facts, row_rules.check(out, facts), at_once=3)
+    documents.check_whole(facts)
+
+
 def assert_same_at_once(out: Path, message: str) -> None:
     """Documents looked at three at a time give the same verdict."""
     facts = manifests.load(out)
     with pytest.raises(DatasetError, match=re.escape(message)):
-        documents.check(out, facts, row_rules.check(out, facts), at_once=3)
+        check_at_once(out, facts)
 
 
 def segments_of(row: Row) -> list[Row]:
@@ -264,7 +269,7 @@ def test_good_data_sets_are_right(tmp_path: Path, choice: dict[str, Any]) -> Non
     assert facts.totals.records == 24
     if choice["--overlong"] == "split" and not masked and choice["--min-tokens"] is None:
         assert verdict.tokens_compared == sum(LENGTHS[:24])
-    documents.check(out, facts, row_rules.check(out, facts), at_once=3)
+    check_at_once(out, facts)
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -53,15 +53,23 @@ def _ranges(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> l
     help="Write the rows as a page to share, as text if there is a tokenizer, instead of showing them here.",
 )
 @click.option("--tokenizer", metavar="T", help="Default: the one named in the manifest.")
+@click.option("--split", metavar="NAME", help="Of which row K is; default: the main one.")
 @run_options
 def inspect(
-    out: Place, rows: list[range], decode: bool, html_file: Path | None, tokenizer: str | None, quiet: bool
+    out: Place,
+    split: str | None,
+    rows: list[range],
+    decode: bool,
+    html_file: Path | None,
+    tokenizer: str | None,
+    quiet: bool,
 ) -> None:
     """Show the totals of the data set OUT, then row K: its segments, where they come from, what is trained."""
     from packer import inspection, manifest
 
     facts = manifest.load(out)
-    numbers = inspection.numbers(out, facts, rows)
+    shown = facts.of(split)
+    numbers = inspection.numbers(out, shown, rows)
     if html_file:
         _check(html_file, out)
         decode = facts.tokenizer is not None or tokenizer is not None or decode
@@ -71,9 +79,9 @@ def inspect(
             click.echo(line)
         click.echo()
     if html_file:
-        _write(html_file, out, facts, numbers, vocabulary, quiet)
+        _write(html_file, out, shown, numbers, vocabulary, quiet)
     else:
-        _show(out, facts, numbers, vocabulary)
+        _show(out, shown, numbers, vocabulary)
 
 
 def _check(file: Path, out: Place) -> None:

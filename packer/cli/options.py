@@ -134,6 +134,7 @@ data_options = _together(
     click.option(
         "--overwrite", is_flag=True, help="Replace a data set of packer's at OUT, when the new one is finished."
     ),
+    click.option("--dry-run", is_flag=True, help="Estimate rows, memory, disk and time from a sample; write nothing."),
     click.option("--resume", is_flag=True, help="Go on from the partitions that an unfinished run left at OUT."),
     click.option(
         "--workers",

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from packer.cli.options import DEBUG, chat_of, contains, read_of, tokenizer_of
 from packer.remote import Place
+
+if TYPE_CHECKING:
+    from packer.finish import Output
+    from packer.schema import Layout
+    from packer.stage import Job
 
 
 def make(command: str, inputs: tuple[str, ...], out: Place, tokenizer: str | None, values: dict[str, Any]) -> None:
@@ -22,7 +28,7 @@ def make(command: str, inputs: tuple[str, ...], out: Place, tokenizer: str | Non
     from packer.schema import Layout
     from packer.stage import Job
 
-    report_file, quiet = (values.pop(name) for name in ("report", "quiet"))
+    report_file, quiet, dry_run = (values.pop(name) for name in ("report", "quiet", "dry_run"))
     how = {name: values.pop(name) for name in ("overwrite", "resume", "staging")}
     debug = bool(click.get_current_context().meta[DEBUG])
     execution = Execution(**{name: values.pop(name) for name in ("executor", "workers", "ray_address")}, debug=debug)
@@ -39,6 +45,9 @@ def make(command: str, inputs: tuple[str, ...], out: Place, tokenizer: str | Non
     )
     read, chat = read_of(values, ["partition_bytes"]), chat_of(tokenizer, values)
     job = Job(read=read, tokenizer=tokenizer_of(tokenizer, values), chat=chat, **values)
+    if dry_run:
+        _estimate(inputs, out, job, layout, output, quiet, report_file)
+        return
     with progress_bar(quiet) as progress:
         function = getattr(pipeline, command)
         result = function(inputs, out, job, layout, output, execution=execution, progress=progress, **how)
@@ -46,3 +55,15 @@ def make(command: str, inputs: tuple[str, ...], out: Place, tokenizer: str | Non
         click.echo(report.summary(result))
     if report_file:
         report_file.write_text(json.dumps(report.facts(result), indent=1) + "\n", encoding="utf-8")
+
+
+def _estimate(
+    inputs: tuple[str, ...], out: Place, job: Job, layout: Layout, output: Output, quiet: bool, report_file: Path | None
+) -> None:
+    from packer import dryrun
+
+    found = dryrun.estimate(inputs, out, job, layout, output)
+    if not quiet:
+        click.echo(dryrun.table(found))
+    if report_file:
+        report_file.write_text(json.dumps(found.to_json(), indent=1) + "\n", encoding="utf-8")

@@ -18,7 +18,7 @@ from packer.cli.options import (
 from packer.cli.output import make
 from packer.packing import OVERLONG, STRATEGIES
 from packer.remote import Place
-from packer.schema import BOUNDARIES
+from packer.schema import BOUNDARIES, VALIDATION
 
 
 @click.command(short_help="Pack documents into full training rows.")
@@ -45,6 +45,12 @@ from packer.schema import BOUNDARIES
     metavar="M",
     help="Leave room to pad each segment to a multiple of M, as the reader's segment_multiple does.",
 )
+@click.option(
+    "--validation",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    metavar="R",
+    help="Hold out this part of the documents, by a hash of their tokens, as a second split, one document a row.",
+)
 @labels_option("aligned")
 @click.option(
     "--boundaries", type=click.Choice(BOUNDARIES), default="document", show_default=True, help="What attends."
@@ -58,7 +64,8 @@ def pack(inputs: tuple[str, ...], tokenizer: str | None, out: Place, **values: A
     """Tokenize INPUT and pack its documents into rows of at most N tokens, as shards in OUT.
 
     INPUT is a file (jsonl, json, parquet, arrow, csv, tsv, text; also compressed), a folder, a glob, a `datasets`
-    folder, the URL of any of these in a store (s3://...), hf:NAME[:CONFIG][@SPLIT], or - for JSON Lines on stdin.
+    folder, a packer data set, the URL of any of these in a store (s3://...), hf:NAME[:CONFIG][@SPLIT], or - for JSON
+    Lines on stdin.
     """
     _settle(values)
     make("pack", inputs, out, tokenizer, values)
@@ -72,6 +79,8 @@ def _settle(values: dict[str, Any]) -> None:
                 f"--strategy bfd_split splits long documents, but --overlong is {values['overlong']}"
             )
         values["strategy"], values["overlong"] = "bfd", "split"
+    if values["validation"] and values["split"] == VALIDATION:
+        raise click.UsageError("--validation makes a split of that name: give another --split")
     multiple = values["segment_multiple"]
     if values["max_length"] % multiple:
         raise click.UsageError(f"--max-length {values['max_length']} is no multiple of --segment-multiple {multiple}")

@@ -24,8 +24,8 @@ def verify(out: Place, inputs: tuple[str, ...], tokenizer: str | None, template:
             raise click.UsageError(f"{name} is for comparing with INPUT; name the INPUT too")
     verdict = run(out, inputs, tokenizer=tokenizer, template=template)
     if not quiet:
-        totals = verdict.manifest.totals
-        shards = counted(len(verdict.manifest.shards), "shard")
+        totals = verdict.manifest.whole
+        shards = counted(sum(len(split.shards) for split in verdict.manifest.splits), "shard")
         click.echo(
             f"right: {shards}, {totals.rows:,} rows, {totals.segments:,} segments, "
             f"{totals.placed_tokens:,} tokens; every checksum, row, document and total holds"

@@ -20,6 +20,7 @@
     texts          free text
     parquet        Parquet
     arrow          Arrow IPC files and streams, Feather
+    extent         how many rows a file of columns holds
     columns        columns of texts
     token_columns  columns of token ids and masks
     chat_columns   columns of chats and pairs

@@ -54,6 +54,16 @@ def batch_count(source: Source) -> int | None:
         return reader.num_record_batches if isinstance(reader, pa.RecordBatchFileReader) else None
 
 
+def row_count(source: Source, looked_at: int = 64) -> int:
+    """Rows of a file or stream; of a file of many batches, as many as if the others were like the first ones."""
+    with _open(source) as reader:
+        if not isinstance(reader, pa.RecordBatchFileReader):
+            return sum(int(batch.num_rows) for batch in reader)
+        count = int(reader.num_record_batches)
+        rows = sum(int(reader.get_batch(i).num_rows) for i in range(min(count, looked_at)))
+        return rows * count // max(min(count, looked_at), 1)
+
+
 @contextmanager
 def _open(source: Source, names: list[str] | None = None) -> Iterator[pa.RecordBatchFileReader]:
     """A reader of the file or stream, of the named columns only. What Arrow raises becomes an InputError."""

@@ -53,6 +53,11 @@ def group_sizes(source: Source) -> list[int]:
         return [sum(group.column(i).total_compressed_size for i in range(group.num_columns)) for group in groups]
 
 
+def row_count(source: Source) -> int:
+    with _open(source) as file:
+        return int(file.metadata.num_rows)
+
+
 @contextmanager
 def _open(source: Source) -> Iterator[pq.ParquetFile]:
     # Without a buffer, or with pre_buffer, a column chunk is read whole: all of a large row group at once.

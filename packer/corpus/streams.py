@@ -146,6 +146,21 @@ def _stored(source: Source) -> BinaryIO:
     return io.BufferedReader(remote_file(source), CHUNK) if source.remote else open(source.location, "rb")
 
 
+def stored_per_byte(source: Source, most: int = 32 << 20) -> float:
+    """Bytes of a compressed file for each that comes out of it, measured at its beginning."""
+    with input_errors(source.path), _stored(source) as stored:
+        stream, buffer, out = _Decompressed(stored, source.path, source.compression or ""), bytearray(CHUNK >> 4), 0
+        while out < most:
+            before = stored.tell()
+            count = stream.readinto(buffer)
+            if not count:
+                return source.size / max(out, 1)
+            if CHUNK <= before < stored.tell():  # all that was read before has come out
+                return before / out
+            out += count
+        return stored.tell() / out
+
+
 def chunks(stream: BinaryIO, length: int | None = None, *, drop_bom: bool = False) -> Iterator[bytes]:
     """At most `length` bytes of the stream (None: all), about CHUNK at a time."""
     left = sys.maxsize if length is None else length

@@ -9,7 +9,7 @@ from packer import tokenizer
 from packer.errors import TokenizerError, UsageError
 from packer.inspection.pieces import Unit, Vocabulary, units
 from packer.inspection.rows import Row, Segment, find_row, numbers, read_rows, segments
-from packer.manifest import Manifest
+from packer.manifest import Manifest, Split
 from packer.remote import Place
 from packer.report import counted, coverage_as_text, predictions_as_text, windows_as_text
 
@@ -70,4 +70,15 @@ def totals_lines(out: Place, manifest: Manifest) -> list[str]:
         f"split {manifest.split}",
         f"  from {counted(len(manifest.inputs), 'file')}, {totals.records:,} records ({totals.skipped:,} skipped, "
         f"{totals.empty:,} empty)",
+        *(_held_lines(manifest.validation) if manifest.validation else ()),
+    ]
+
+
+def _held_lines(held: Split) -> list[str]:
+    size = sum(shard.bytes for shard in held.shards)
+    totals = held.totals
+    return [
+        f"  split {held.split}: {totals.documents:,} documents held out ({held.ratio:g} of all, by content), "
+        f"{totals.placed_tokens:,} tokens in {totals.rows:,} rows, {held.losses.tokens:,} lost, "
+        f"{size / 1e6:,.1f} MB in {counted(len(held.shards), 'shard')}"
     ]

@@ -20,18 +20,26 @@ Row = dict[str, object]
 class PackedDataset:
     """The rows of a data set, by number. Opens each shard when a row of it is first asked for, in each process anew.
 
-    labels: the convention to give, `aligned` or `shifted`; None: as stored. vocab_size: refuse a data set with ids
-    beyond it. Raises DatasetError where the data set is damaged, at once or when the damage is met.
+    split: the one to read, None for the main one. labels: the convention to give, `aligned` or `shifted`; None: as
+    stored. vocab_size: refuse a data set with ids beyond it. Raises DatasetError where the data set is damaged, at once
+    or when the damage is met.
     """
 
-    def __init__(self, out: str | Place, *, labels: str | None = None, vocab_size: int | None = None) -> None:
+    def __init__(
+        self,
+        out: str | Place,
+        *,
+        split: str | None = None,
+        labels: str | None = None,
+        vocab_size: int | None = None,
+    ) -> None:
         out = place(out)
-        self.manifest = manifest.load(out)
+        self.manifest = manifest.load(out).of(split)
         self.labels = labels or self.manifest.layout.labels
         largest = self.manifest.totals.max_token_id
         if vocab_size is not None and largest >= vocab_size:
             raise UsageError(f"{out} holds token id {largest}, but vocab_size is {vocab_size}")
-        self.shards = Shards(out, columns_to_read(self.manifest.layout))
+        self.shards = Shards(out, columns_to_read(self.manifest.layout), split)
 
     def __len__(self) -> int:
         return len(self.shards)
@@ -58,7 +66,7 @@ class PackedDataset:
 
     @property
     def fingerprint(self) -> str:
-        """sha256 of the manifest."""
+        """sha256 of the manifest, and of the name of another split than the main one."""
         return self.shards.fingerprint
 
     @property

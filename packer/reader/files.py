@@ -44,13 +44,16 @@ class Group:
 class Shards:
     """A data set opened for reading: picklable, and safe to use in forked and in spawned processes.
 
+    split: which one, None for the main one; fingerprint: sha256 of the manifest, and of the name of another split;
     group_rows: int64 (g,), rows of each group; row numbers count through the shards in the manifest's order.
     """
 
-    def __init__(self, out: str | Place, columns: Sequence[str]) -> None:
+    def __init__(self, out: str | Place, columns: Sequence[str], split: str | None = None) -> None:
         self.out = place(out)
-        self.manifest = manifest.load(self.out)
-        self.fingerprint = hashlib.sha256((self.out / manifest.FILE).read_bytes()).hexdigest()
+        whole = manifest.load(self.out)
+        self.manifest = whole.of(split)
+        own = b"" if self.manifest.split == whole.split else self.manifest.split.encode()
+        self.fingerprint = hashlib.sha256((self.out / manifest.FILE).read_bytes() + own).hexdigest()
         self.columns = list(columns)
         self.kept_groups = BUFFER_GROUPS + 2  # of those that have to be decoded
         self._process: int | None = None

@@ -28,6 +28,7 @@ from packer.corpus import Partition, ReadOptions, Source, Table
 from packer.corpus.packed import ABSENT
 from packer.errors import DatasetError, InputError
 from packer.manifest import Manifest, Origin, TokenizerFacts
+from packer.packing.overlong import Losses
 from packer.plan import BoolArray, Int64Array
 from packer.stored.groups import Group
 from packer.stored.tables import AT_ONCE, Documents, Tells
@@ -55,12 +56,6 @@ def check(sources: Sequence[Source], tokenizer_source: str | None, read: ReadOpt
         manifest = manifests.load(_out(source))
         if not read.allow_lossy and (lost := _lost(manifest)):
             raise InputError(f"{source.path}: is a packer data set that lost tokens ({lost}); {ADVICE}")
-        window = manifest.options.window
-        if window and window.mask_overlap and manifest.totals.masked_documents:
-            raise InputError(
-                f"{source.path}: is made of windows with --mask-overlap, which do not tell all of its documents' loss "
-                "masks; give the input it was made from"
-            )
         own = manifest.tokenizer
         if own and facts and own.fingerprint != facts.fingerprint:
             raise InputError(f"{source.path}: was made with tokenizer {own.source}, but {named} with {facts.source}")
@@ -106,7 +101,7 @@ def _out(source: Source) -> Path:
 
 def _lost(manifest: Manifest) -> str:
     """What is surely lost, in words. Windows may lose what a label still tells, so that shows later."""
-    losses = manifest.losses
+    losses = sum((split.losses for split in manifest.splits), Losses())
     reasons = (
         ("truncated", losses.truncated_documents),
         ("dropped as too long", losses.dropped_documents),
@@ -119,11 +114,13 @@ def _lost(manifest: Manifest) -> str:
 def _table(source: Source, folder: Path, *, allow_lossy: bool) -> Table:
     out, manifest = _out(source), manifests.load(_out(source))
     _check_bytes(source, manifest)
-    totals = manifest.totals
-    documents = Documents(folder, out, [manifest], totals.records)
-    whole = not manifest.losses.tokens and not (manifest.coverage and manifest.coverage.unseen_tokens)
+    totals = manifest.whole
+    documents = Documents(folder, out, manifest.splits, totals.records)
+    unseen = manifest.coverage is not None and manifest.coverage.unseen_tokens > 0
+    whole = not unseen and not any(split.losses.tokens for split in manifest.splits)
     window = manifest.options.window
-    over_documents = window is not None and window.scope == "corpus" and whole
+    # Without gaps a stream of documents lacks tokens at its end only, so a label at a window's end is of the next one.
+    over_documents = window is not None and window.scope == "corpus" and window.stride <= manifest.max_length
     documents.fill(next_tokens=True, tells=_tells(documents) if over_documents else None, spans=True)
     missing = totals.tokens - documents.held()
     if missing and (whole or not allow_lossy):
@@ -145,7 +142,7 @@ def _table(source: Source, folder: Path, *, allow_lossy: bool) -> Table:
 
 def _check_bytes(source: Source, manifest: Manifest) -> None:
     """Every shard has the bytes that were written."""
-    for shard in manifest.shards:
+    for shard in (shard for split in manifest.splits for shard in split.shards):
         path = _out(source) / shard.path
         try:
             with open(path, "rb") as file:

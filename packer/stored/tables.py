@@ -87,8 +87,14 @@ class Documents:
         if self.trained is None:
             return
         if self.spans and "loss_spans" in group.flat:
-            self._mark(places, group.trained)
-            return
+            window = group.manifest.options.window
+            if window is None or not window.mask_overlap:
+                self._mark(places, group.trained)
+                return
+            # Left out of the spans may also be what an earlier window predicts, but not a window's first token.
+            firsts = group.at["input_ids"][:-1]
+            self._mark(places[firsts], group.trained[firsts])
+            self._mark(places[group.trained], group.trained[group.trained])
         ends = group.sequence_starts + group.sequence_lengths - 1
         target = np.append(places[1:], 0)
         target[ends] = places[ends] + 1

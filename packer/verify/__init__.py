@@ -4,6 +4,7 @@
     rows       what must hold within a row: one rule, one function, one line in a table
     documents  what must hold across rows: each document's segments tile it exactly once; totals
     windows    the same for windows: each where the options put it, once; its labels; totals
+    splits     every document in one split only
     source     every token against INPUT, tokenized again
 
 The rules are written from the contract (docs/format.md), apart from the code that makes rows: a fault there is not
@@ -22,6 +23,7 @@ from packer.verify import documents as documents
 from packer.verify import files as files
 from packer.verify import rows as rows
 from packer.verify import source as source
+from packer.verify import splits as splits
 from packer.verify import windows as windows
 
 
@@ -41,10 +43,13 @@ def verify(
     out = place(out)
     manifest = manifests.load(out)
     files.check(out, manifest)
-    found = rows.check(out, manifest)
-    if manifest.options.window is None:
-        documents.check(out, manifest, found)
-    else:
-        windows.check(out, manifest, found)
+    for split in manifest.splits:
+        found = rows.check(out, split)
+        if split.options.window is None:
+            documents.check(out, split, found)
+        else:
+            windows.check(out, split, found)
+    documents.check_whole(manifest)
+    splits.check(out, manifest)
     compared = source.check(out, manifest, inputs, tokenizer, template) if inputs else None
     return Verdict(manifest, compared)

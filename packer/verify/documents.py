@@ -152,6 +152,26 @@ def check_totals(manifest: Manifest, found: Totals, documents: Documents, seen: 
     """seen, seen_tokens: documents and tokens that are accounted for without the losses."""
     totals, losses = manifest.totals, manifest.losses
     whole = not losses.tokens and not (manifest.coverage and manifest.coverage.unseen_tokens)
+    for name, value, expected in (
+        *((name, getattr(totals, name), getattr(found, name)) for name in _FOUND),
+        ("placed_documents", totals.placed_documents, documents.placed),
+        ("split_documents", totals.split_documents, documents.split),
+        ("truncated_documents", losses.truncated_documents, documents.cut),
+        ("truncated_tokens", losses.truncated_tokens, documents.cut_tokens),
+        ("documents", totals.documents, seen + losses.documents),
+        ("tokens", totals.tokens, seen_tokens + losses.tokens),
+        *((("max_token_id", totals.max_token_id, found.max_token_id),) if whole else ()),
+        ("lower_bound", manifest.lower_bound, metrics.lower_bound(found.placed_tokens, manifest.max_length)),
+        ("efficiency", manifest.efficiency, metrics.efficiency(found.placed_tokens, found.rows, manifest.max_length)),
+        ("packing_factor", manifest.packing_factor, found.segments / max(found.rows, 1)),
+    ):
+        if value != expected:
+            raise DatasetError(f"manifest.json: totals: {name} is {value}, but the rows say {expected}")
+
+
+def check_whole(manifest: Manifest) -> None:
+    """What must hold of all splits together."""
+    totals = manifest.whole
     mask_overlap = manifest.options.window is not None and manifest.options.window.mask_overlap
     if bool(totals.masked_documents) > manifest.layout.masked or totals.masked_documents < (
         manifest.layout.masked and not mask_overlap
@@ -161,20 +181,10 @@ def check_totals(manifest: Manifest, found: Totals, documents: Documents, seen: 
             f"{manifest.layout.masked}"
         )
     for name, value, expected in (
-        *((name, getattr(totals, name), getattr(found, name)) for name in _FOUND),
-        ("placed_documents", totals.placed_documents, documents.placed),
-        ("split_documents", totals.split_documents, documents.split),
-        ("truncated_documents", losses.truncated_documents, documents.cut),
-        ("truncated_tokens", losses.truncated_tokens, documents.cut_tokens),
-        ("documents", totals.documents, seen + losses.documents),
-        ("tokens", totals.tokens, seen_tokens + losses.tokens),
         ("records", totals.records, totals.documents + totals.skipped + totals.empty),
         ("records of the inputs", sum(file.documents for file in manifest.inputs), totals.records),
+        ("records of the partitions", sum(manifest.partitions), totals.records),
         ("tokens of the inputs", sum(file.tokens for file in manifest.inputs), totals.tokens),
-        *((("max_token_id", totals.max_token_id, found.max_token_id),) if whole else ()),
-        ("lower_bound", manifest.lower_bound, metrics.lower_bound(found.placed_tokens, manifest.max_length)),
-        ("efficiency", manifest.efficiency, metrics.efficiency(found.placed_tokens, found.rows, manifest.max_length)),
-        ("packing_factor", manifest.packing_factor, found.segments / max(found.rows, 1)),
     ):
         if value != expected:
             raise DatasetError(f"manifest.json: totals: {name} is {value}, but the rows say {expected}")

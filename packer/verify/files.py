@@ -13,15 +13,16 @@ from packer.shards import arrow_schema, shard_schema
 
 
 def check(out: Place, manifest: Manifest) -> None:
-    listed = {shard.path for shard in manifest.shards}
-    if len(listed) != len(manifest.shards):
+    shards = [shard for split in manifest.splits for shard in split.shards]
+    listed = {shard.path for shard in shards}
+    if len(listed) != len(shards):
         raise DatasetError("manifest.json: files: a shard is listed twice")
     names = names_in(out / DATA)
     present = listed if names is None else {f"{DATA}/{name}" for name in names}  # no listing: missing ones show below
     for extra in sorted(present - listed):
         raise DatasetError(f"{extra}: files: the manifest does not know this file")
     expected = expected_schema(manifest)
-    for shard in manifest.shards:
+    for shard in shards:
         path = out / shard.path
         if shard.path not in present:
             raise DatasetError(f"{shard.path}: files: the shard is missing")

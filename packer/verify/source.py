@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from packer import corpus, engines, rendering, stored, tokenizer
+from packer import corpus, engines, holdout, rendering, stored, tokenizer
 from packer.chat import ChatOptions
 from packer.conversation import ChatCounts
 from packer.corpus import PartitionReader, ReadOptions
@@ -25,7 +25,7 @@ from packer.manifest import Manifest, Totals
 from packer.plan import Int64Array, offsets_of, runs
 from packer.remote import Place
 from packer.stored.tables import Documents
-from packer.verify import windows
+from packer.verify import splits, windows
 
 
 def check(
@@ -46,11 +46,13 @@ def check(
     seen, chats = Totals(), ChatCounts()
     with tempfile.TemporaryDirectory(prefix="packer-verify-") as folder:
         sources = stored.put_together(sources, Path(folder) / stored.FOLDER, options)
-        documents = Documents(Path(folder), out, [manifest], manifest.totals.records)
+        documents = Documents(Path(folder), out, manifest.splits, manifest.totals.records)
         if manifest.options.window is None:
             documents.fill()
         else:
             documents.fill(next_tokens=True, tells=windows.places_of(documents, manifest, Path(folder)).tells)
+        if manifest.validation is not None:
+            documents_splits = splits.split_of(out, manifest, Path(folder))
         windowed = np.memmap(Path(folder) / "windowed", np.int64, "w+", shape=(manifest.totals.records,))
         for partition in corpus.partition(sources, options):
             left = None if options.limit is None else options.limit - seen.records
@@ -63,6 +65,8 @@ def check(
                 held, held_trained = _compare(documents, batch, seen.records)
                 compared += held
                 lost += int(_masked(batch).sum()) - held_trained
+                if manifest.validation is not None:
+                    _check_splits(manifest, manifest.validation.ratio, batch, documents_splits, seen.records)
                 windowed[batch.ordinals + seen.records] = _windowed(batch, manifest.options.min_tokens)
                 counts += Totals(
                     documents=len(batch.ordinals),
@@ -83,14 +87,26 @@ def check(
 def _check_totals(manifest: Manifest, seen: Totals, chats: ChatCounts, lost: int) -> None:
     """lost: tokens of INPUT that a loss mask trains and that are in no row."""
     for name in ("records", "documents", "tokens", "skipped", "empty", "masked_documents"):
-        found, expected = getattr(seen, name), getattr(manifest.totals, name)
+        found, expected = getattr(seen, name), getattr(manifest.whole, name)
         if found != expected:
             raise DatasetError(f"INPUT has {found} {name}, but the data set was made from {expected}")
     for name, expected in asdict(manifest.chats or ChatCounts()).items():
         if (found := getattr(chats, name)) != expected:
             raise DatasetError(f"INPUT's chats have {found} {name}, but the manifest says {expected}")
-    if manifest.options.window is None and lost != (expected := manifest.losses.trained_tokens):
+    expected = sum(split.losses.trained_tokens for split in manifest.splits)
+    if manifest.options.window is None and lost != expected:
         raise DatasetError(f"INPUT has {lost} trained tokens that are in no row, but the manifest says {expected}")
+
+
+def _check_splits(manifest: Manifest, ratio: float, batch: Encoded, marks: NDArray[np.uint8], first_doc: int) -> None:
+    """Every document that is in some row is in the split where its content belongs."""
+    held = holdout.held_out(batch.ids, batch.offsets, ratio, manifest.seed)
+    found = marks[batch.ordinals + first_doc]
+    wrong = (found != 0) & (found != np.where(held, 2, 1))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        name = manifest.splits[int(held[at])].split
+        raise DatasetError(f"document {batch.ordinals[at] + first_doc}: by its content it belongs in split {name}")
 
 
 def _windowed(batch: Encoded, min_tokens: int) -> Int64Array:
