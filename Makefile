@@ -17,8 +17,8 @@ demo: $(DEMO)/ready
 test: $(DEV)/ready
 	$(PYTEST) -n 2 -m "not slow"
 
-test-all: $(DEV)/ready
-	$(PYTEST) -n 2
+test-all: test
+	$(PYTEST) -n 2 -m slow
 
 check: $(DEV)/ready
 	$(DEV)/bin/ruff check .
