@@ -96,14 +96,15 @@ def estimate(inputs: Sequence[str], out: Place, job: Job, layout: Layout, output
     partitions = corpus.partition(sources, job.read) if sources else []
     sample = sampling.take(partitions, job)
     stored_bytes = sum(source.size for source in sources)
-    documents, tokens, spread = _scaled(sample, stored_bytes, job.read.limit)
+    documents, tokens, spreads = _scaled(sample, stored_bytes, job.read.limit)
     lengths = sample.lengths if len(sample.lengths) else _lengths_of(ready)
     if not len(lengths):
         raise InputError("there is nothing to estimate: the sample of INPUT holds no document")
     held = sum(one.whole.tokens for one in ready)
     share, masked = tokens / max(tokens + held, 1), any(piece.masked for piece in sample.pieces)
     masked = masked or any(one.whole.masked_documents for one in ready)
-    documents, tokens, spread = documents + sum(one.whole.documents for one in ready), tokens + held, spread * share
+    documents, tokens = documents + sum(one.whole.documents for one in ready), tokens + held
+    document_spread, spread = (ratio * share for ratio in spreads)
     rows, placed, segments = (count * tokens for count in _per_token(lengths, job))
     per_id, compressing = _compressed(sample.ids, output)
     data = placed * _bytes_a_token(layout, output, per_id, masked=masked) + SEGMENT_COLUMNS * segments
@@ -122,7 +123,7 @@ def estimate(inputs: Sequence[str], out: Place, job: Job, layout: Layout, output
         partitions=len(partitions) + sum(sum(n > 0 for n in one.partitions) for one in ready),
         sampled_documents=len(sample.lengths),
         sampled_tokens=len(sample.ids),
-        documents=figure(documents),
+        documents=Figure.of(documents, document_spread) if sized else Figure(None, None),
         tokens=figure(tokens),
         rows=figure(rows, 0.01),
         memory_bytes=_memory(tokens if sized else job.block_tokens, job),
@@ -136,20 +137,22 @@ def estimate(inputs: Sequence[str], out: Place, job: Job, layout: Layout, output
     )
 
 
-def _scaled(sample: Sample, stored_bytes: int, limit: int | None) -> tuple[float, float, float]:
-    """Documents and tokens of all sources that say their size, and the relative error of the tokens."""
+def _scaled(sample: Sample, stored_bytes: int, limit: int | None) -> tuple[float, float, list[float]]:
+    """Documents and tokens of all sources that say their size, and the relative error of either."""
     pieces = [piece for piece in sample.pieces if piece.size]
     if not pieces:
-        return 0.0, 0.0, 0.0
+        return 0.0, 0.0, [0.0, 0.0]
     sizes = np.array([piece.size for piece in pieces])
     counts = np.array([[len(piece.lengths), len(piece.ids), piece.records] for piece in pieces], np.float64)
     read = sizes.sum()
     documents, tokens, records = counts.sum(0) * (1.0 if sample.whole else stored_bytes / read)
-    spread = 0.0
-    if not sample.whole:
-        residuals = counts[:, 1] - sizes * counts[:, 1].sum() / read
-        spread = 2 * float(np.sqrt((residuals**2).sum() * len(pieces) / max(len(pieces) - 1, 1)) / counts[:, 1].sum())
-        spread = spread if len(pieces) > 1 else ALONE
+    spread = [0.0, 0.0]
+    if not sample.whole and len(pieces) == 1:
+        spread = [ALONE, ALONE]
+    elif not sample.whole:
+        sums = np.maximum(counts[:, :2].sum(0), 1)
+        residuals = counts[:, :2] - sizes[:, None] * sums / read
+        spread = (2 * np.sqrt((residuals**2).sum(0) * len(pieces) / (len(pieces) - 1)) / sums).tolist()
     if limit is not None and records > limit:
         documents, tokens = documents * limit / records, tokens * limit / records
     return float(documents), float(tokens), spread

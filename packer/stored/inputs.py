@@ -119,7 +119,7 @@ def _table(source: Source, folder: Path, *, allow_lossy: bool) -> Table:
     unseen = manifest.coverage is not None and manifest.coverage.unseen_tokens > 0
     whole = not unseen and not any(split.losses.tokens for split in manifest.splits)
     window = manifest.options.window
-    # Without gaps a stream of documents lacks tokens at its end only, so a label at a window's end is of the next one.
+    # Without gaps a stream lacks tokens at its end only: the label at a window's end is of the next token in any case.
     over_documents = window is not None and window.scope == "corpus" and window.stride <= manifest.max_length
     documents.fill(next_tokens=True, tells=_tells(documents) if over_documents else None, spans=True)
     missing = totals.tokens - documents.held()
