@@ -14,7 +14,8 @@ from packer.plan import BoolArray, Int64Array, offsets_of
 from packer.rows import Rows, whole_documents
 
 T = TypeVar("T", bound=np.generic)
-RESERVED_TOKENS = 36 << 20  # for a block in the making; more are moved to a larger array
+FIRST_TOKENS = 1 << 18  # of a block in the making: what a small corpus needs
+RESERVED_TOKENS = 36 << 20  # of one that grows beyond: address space, for memory is what has been written to
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class _Collected:
 
     def __init__(self) -> None:
         self.tokens = 0
-        self._ids = np.empty(RESERVED_TOKENS, np.int32)  # address space: memory is what has been written to
+        self._ids = np.empty(FIRST_TOKENS, np.int32)
         self._mask: BoolArray | None = None  # from the first document that has one on
         self._ordinals: list[Int64Array] = []
         self._lengths: list[Int64Array] = []
@@ -69,7 +70,8 @@ class _Collected:
             self._mask = None if self._mask is None else _grown(self._mask, self.tokens, end)
         self._ids[self.tokens : end] = batch.ids[start:stop]
         if batch.mask is not None and self._mask is None:
-            self._mask = np.ones(len(self._ids), np.bool_)
+            self._mask = np.empty(len(self._ids), np.bool_)
+            self._mask[: self.tokens] = True
         if self._mask is not None:
             self._mask[self.tokens : end] = True if batch.mask is None else batch.mask[start:stop]
         self._ordinals.append(batch.ordinals[first:last])
@@ -88,7 +90,7 @@ class _Collected:
 
 
 def _grown(values: NDArray[T], used: int, needed: int) -> NDArray[T]:
-    """The used values in an array at least twice as large."""
-    larger = np.empty(max(needed, 2 * len(values)), values.dtype)
+    """The used values in a larger array."""
+    larger = np.empty(max(needed, RESERVED_TOKENS, 2 * len(values)), values.dtype)
     larger[:used] = values[:used]
     return larger

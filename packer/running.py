@@ -23,6 +23,7 @@ from packer.upload import Target
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 TASK_BYTES = 600 << 20  # of memory: a process, and what it reads and tokenizes ahead
 BYTES_A_TOKEN = 30  # of memory, in a block at its peak
+WORTH_RELEASING = 1 << 20  # tokens staged: below, looking for free memory takes longer than the run
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,8 @@ def stage_all(
         target.clear([target.folder / stored.FOLDER])
 
     reports, choice = attempts.run(work, options, choice, sources, clear, progress)
-    memory.release()
+    if sum(sum(report.tokens) for report in reports) >= WORTH_RELEASING:
+        memory.release()
     return Staged(reports, choice, resumed)
 
 
