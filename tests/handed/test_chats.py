@@ -19,7 +19,8 @@ from packer.alignment import Aligner
 from packer.chat import ChatOptions, Renderer
 from packer.conversation import Conversation, Pair, Rendered, RenderError
 from packer.corpus import PartitionReader, ReadOptions, find_sources, partition
-from packer.tokenizer import HfEngine, load
+from packer.engines import HfEngine
+from packer.tokenizer import load
 
 HANDED = os.environ.get("PACKER_HANDED")
 if not HANDED:
