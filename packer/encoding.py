@@ -110,16 +110,22 @@ def _encode(
         return _encode_chats(batch, picked, engine, ends, chats, watch)
     else:
         ids, offsets = ends.add(*_tokenized(batch, picked, engine, watch))
+    return _without_empty(batch.ordinals, ids, offsets, mask, masked, ChatCounts(), len(picked))
+
+
+def _without_empty(
+    ordinals: Int64Array,
+    ids: Int32Array,
+    offsets: Int64Array,
+    mask: BoolArray | None,
+    masked: BoolArray,
+    chats: ChatCounts,
+    checked: int,
+) -> Encoded:
     lengths = np.diff(offsets)
     full = lengths > 0
     return Encoded(
-        batch.ordinals[full],
-        ids,
-        offsets_of(lengths[full]),
-        mask,
-        masked[full],
-        int((~full).sum()),
-        checked=len(picked),
+        ordinals[full], ids, offsets_of(lengths[full]), mask, masked[full], int((~full).sum()), chats, checked
     )
 
 
@@ -137,18 +143,7 @@ def _encode_chats(
     mask = _extended(own_mask, own, offsets, masked, np.array(trains_end, np.bool_))
     counts = _counts(ids, offsets, mask, masked, found, chats)
     counts += ChatCounts(straddling_tokens=straddling, compared_pairs=compared, retokenized_pairs=retokenized)
-    lengths = np.diff(offsets)
-    full = lengths > 0
-    return Encoded(
-        batch.ordinals[full],
-        ids,
-        offsets_of(lengths[full]),
-        mask if masked.any() else None,
-        masked[full],
-        int((~full).sum()),
-        counts,
-        len(picked),
-    )
+    return _without_empty(batch.ordinals, ids, offsets, mask if masked.any() else None, masked, counts, len(picked))
 
 
 def _mask(

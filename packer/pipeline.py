@@ -39,32 +39,13 @@ from packer.manifest import InputFile, Manifest, Options, Split, TokenizerFacts,
 from packer.packing.overlong import Losses
 from packer.remote import Place, place
 from packer.rendering import describe
+from packer.run_facts import Facts, Start
 from packer.schema import VALIDATION, Layout, Skipped
 from packer.shards import arrow_schema
 from packer.stage import Job, PartitionReport, Progress
 from packer.versions import versions
 
 IN_PROCESS = Execution()
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What a run was like; never part of the data set. Seconds of wall time.
-
-    Before staging proper: loading (finding the sources, loading the tokenizer), the fast engine's trial, and waiting
-    for its native code to load, during which the sample is encoded already. Sampling is counted over threads."""
-
-    seconds: float
-    staging_seconds: float  # all before finishing
-    finishing_seconds: float
-    left_out: list[str]  # files of folders that were not read
-    engine_note: str | None = None  # why the tokenizer's engine is not the one that might be expected
-    partitions: int = 1
-    resumed: int = 0  # of these, those that --resume found done
-    loading_seconds: float = 0.0
-    trial_seconds: float = 0.0
-    waiting_seconds: float = 0.0
-    sampling_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -102,7 +83,7 @@ def pack(
     choice = None
     if job.tokenizer is not None:
         _, choice = attempts.choose(job.tokenizer, found.sources, job.read.limit)
-    start = _Start(began, job.tokenizer, choice)
+    start = Start(began, job.tokenizer, choice)
     executor = running.executor_for(execution, job, found.sources, resume=resume)
     target = upload.output(out, overwrite=overwrite, resume=resume, staging=staging)
     partitions: list[Partition] = []
@@ -133,22 +114,6 @@ def pack(
         sampling,
     )
     return Result(out, manifest, facts_of_run)
-
-
-class _Start:
-    """Seconds that the beginning of a run took, by what they were for. Made when the engine has been chosen."""
-
-    def __init__(self, began: float, options: stage.TokenizerOptions | None, choice: engines.Choice | None) -> None:
-        self._chosen = perf_counter()
-        self._loaded: list[float] = []
-        self.trial = choice.trial_seconds if choice else 0.0
-        self.loading = self._chosen - began - self.trial
-        if options is not None and choice is not None and choice.name == "fast":
-            engines.when_loaded(tokenizer.find(options.source), lambda: self._loaded.append(perf_counter()))
-
-    @property
-    def waiting(self) -> float:
-        return max(0.0, self._loaded[0] - self._chosen) if self._loaded else 0.0
 
 
 def window(

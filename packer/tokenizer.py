@@ -142,17 +142,21 @@ def _config(folder: Path) -> dict[str, Any]:
     """The special tokens that the files beside a tokenizer.json name; tokenizer_config.json has the last word."""
     config: dict[str, Any] = {}
     for name in reversed(CONFIG_FILES):
-        path = folder / name
-        if not path.exists():
-            continue
-        try:
-            content = json.loads(path.read_bytes())
-        except ValueError as error:
-            raise TokenizerError(f"{path} is not valid JSON: {error}") from error
-        if not isinstance(content, dict):
-            raise TokenizerError(f"{path} is not a JSON object")
-        config.update({key: value for key, value in content.items() if value is not None})
+        config.update({key: value for key, value in json_object(folder / name).items() if value is not None})
     return config
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """What a file beside a tokenizer.json says; nothing where there is none. Raises TokenizerError if it is no JSON."""
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise TokenizerError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise TokenizerError(f"{path} is not a JSON object")
+    return content
 
 
 def _token_text(value: object) -> str | None:

@@ -26,13 +26,13 @@ from collections.abc import Collection
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from time import sleep
 from typing import Any, Protocol
 
 from packer import commit, manifest
 from packer.errors import DatasetError, OutputError, PackerError, UsageError
 from packer.manifest import Manifest
 from packer.remote import Place, RemotePath, filesystem, listed, reason_of
+from packer.remote.trying import tried
 from packer.remote.urls import WEB, scheme
 from packer.schema import FORMAT_NAME
 from packer.shards import ShardFile
@@ -41,9 +41,7 @@ from packer.threads import ordered_ahead
 MARK = f"{commit.TEMPORARY}/{commit.MARK}"
 BUCKETS = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci")  # these have no folders to be made
 UPLOADS = 4  # at once, where the store's package allows it
-WAITS = (1.0, 4.0, 16.0)  # seconds before each new try
 SUFFIX = 16  # characters of a checksum
-FINAL = (PermissionError, NotImplementedError, ValueError, PackerError)  # no use in trying again
 
 
 class Target(Protocol):
@@ -288,20 +286,14 @@ class RemoteOutput:
     def _do(self, what: str, action: Any, name: str | None = None) -> Any:
         """What `action` gives; tries again after a failure that may pass, then raises OutputError."""
         where = f"--out {self.out}: {name}" if name else f"--out {self.out}"
-        for wait in (*WAITS, None):
-            try:
-                return action()
-            except PackerError:
+        try:
+            return tried(action)
+        except PackerError:
+            raise
+        except Exception as error:  # each store has its own
+            if what == "removed" and isinstance(error, FileNotFoundError):
                 raise
-            except FileNotFoundError as error:
-                if what == "removed":
-                    raise
-                raise OutputError(f"{where} cannot be {what}: {reason_of(error, self.out.url)}") from None
-            except Exception as error:  # each store has its own
-                if wait is None or isinstance(error, FINAL) or type(error).__name__ == "NoCredentialsError":
-                    raise OutputError(f"{where} cannot be {what}: {reason_of(error, self.out.url)}") from None
-            sleep(wait)
-        raise AssertionError("the last try returns or raises")
+            raise OutputError(f"{where} cannot be {what}: {reason_of(error, self.out.url)}") from None
 
     def _leave(self) -> None:
         """Nothing remains of the folder that this run worked in."""

@@ -282,11 +282,11 @@ def test_reading_changes_no_file(path: Path) -> None:
 
 def test_lengths_are_counted_over_chunks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the order of training, drawn for each chunk, may depend on how many lengths are held at once."""
-    from packer import stats
+    from packer import measuring
 
     lengths = np.random.default_rng(0).integers(1, 400, 3000).tolist()
     whole = priced(path, "".join(f"{n}\n" for n in lengths))
-    monkeypatch.setattr(stats, "CHUNK", 256)
+    monkeypatch.setattr(measuring, "CHUNK", 256)
     pieces = priced(path, "".join(f"{n}\n" for n in lengths))
     assert (whole.length, whole.truncation) == (pieces.length, pieces.truncation)
     assert whole.length.histogram == {n: lengths.count(n) for n in sorted(set(lengths))}

@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 
 from packer.errors import TokenizerError, UsageError
 from packer.remote import fetch_tokenizer, is_url, local_path, shown
+from packer.tokenizer import json_object
 
 Loss = Literal["assistant", "completion", "last", "all"]
 Turns = Literal["all", "each"]
@@ -101,7 +102,7 @@ class TemplateSet:
 def load_templates(options: ChatOptions) -> TemplateSet:
     """Reads the templates that `options` name; none that fits is a UsageError, a broken file a TokenizerError."""
     folder, tokenizer = _folder(options.tokenizer), shown(options.tokenizer)
-    config = _json(folder / CONFIG)
+    config = json_object(folder / CONFIG)
     special_tokens = _special_tokens(folder, config)
     if options.template is not None and Path(options.template).is_file():
         return TemplateSet({options.template: _text(Path(options.template))}, options.template, special_tokens)
@@ -172,25 +173,13 @@ def _special_tokens(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     """The special tokens that a template can name, as transformers' tokenizers pass them."""
     stated = dict(config)
     if "added_tokens_decoder" not in config:  # else that file is of an older time, and transformers leaves it alone
-        stated |= _json(folder / TOKEN_MAP)
+        stated |= json_object(folder / TOKEN_MAP)
     named = {key: stated.get(key) for key in STANDARD_TOKENS}
     named |= {key: value for key, value in stated.items() if key.endswith("_token")}
     extra = stated.get("extra_special_tokens")
     named |= extra if isinstance(extra, dict) else {}
     texts = {key: value.get("content") if isinstance(value, dict) else value for key, value in named.items()}
     return {key: text for key, text in texts.items() if isinstance(text, str)}
-
-
-def _json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise TokenizerError(f"{path} is not valid JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise TokenizerError(f"{path} is not a JSON object")
-    return content
 
 
 def _text(path: Path) -> str:

@@ -41,7 +41,6 @@ __all__ = [
     "when_loaded",
 ]
 
-ENGINES = ("auto", "hf", "fast")
 WORTHWHILE_BYTES = 8 << 20  # of text: below, the reference is done before the fast engine has loaded and been watched
 
 

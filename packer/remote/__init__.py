@@ -2,6 +2,7 @@
 
     urls    URLs as texts: which are shown to people, and without what
     stores  fsspec, loaded with the first URL; a failure of a store as one line
+    trying  once more, where that may help
     files   a stored file to read, opened again where the network breaks off
     paths   `Place`: a folder here or in a store, for those who only read it
     copies  a tokenizer's files, fetched for as long as the process lives

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import io
 from functools import partial
-from time import sleep
 from typing import Any
 
 from packer.errors import InputError, PackerError
 from packer.remote.stores import Stat, filesystem, reason_of, stat_of
+from packer.remote.trying import tried
 from packer.remote.urls import in_this_process, shown
 
-WAITS = (1.0, 4.0, 16.0)  # seconds before each new try
-# No use in trying again: what is not there, what is not allowed, what a store or its package cannot do.
-FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotImplementedError, ValueError, PackerError)
 BLOCK = 8 << 20  # bytes asked for at once
 RANDOM_BLOCK, RANDOM_BLOCKS = 4 << 20, 16  # of these so many are kept, where reads jump between columns
 
@@ -81,17 +78,16 @@ class RemoteFile(io.RawIOBase):
 
     def _try(self, action: Any) -> Any:
         """What `action` gives, with the file open. Tries again after a failure that may pass."""
-        for wait in (*WAITS, None):
-            try:
-                if self._stored is None:
-                    self._open()
-                return action()
-            except Exception as error:  # each store has its own errors
-                self._drop()
-                if wait is None or isinstance(error, FINAL) or type(error).__name__ == "NoCredentialsError":
-                    raise self._told(error) from None  # the cause would show the URL with its secrets
-            sleep(wait)
-        raise AssertionError("the last try returns or raises")
+
+        def opened() -> Any:
+            if self._stored is None:
+                self._open()
+            return action()
+
+        try:
+            return tried(opened, self._drop)
+        except Exception as error:  # each store has its own
+            raise self._told(error) from None  # the cause would show the URL with its secrets
 
     def _told(self, error: Exception) -> PackerError:
         if isinstance(error, PackerError):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from packer import cli, upload
-from packer.remote import files
+from packer import cli
+from packer.remote import trying
 
 Packer = Callable[..., int]
 
@@ -18,8 +18,7 @@ Packer = Callable[..., int]
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryFileSystem]:
     _empty()
-    monkeypatch.setattr(files, "WAITS", (0.0, 0.0, 0.0))
-    monkeypatch.setattr(upload, "WAITS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(trying, "WAITS", (0.0, 0.0, 0.0))
     yield MemoryFileSystem()
     _empty()
 

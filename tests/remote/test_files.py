@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from packer.errors import InputError
-from packer.remote import RemoteFile, files, stat, stores
+from packer.remote import RemoteFile, files, stat, stores, trying
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -80,8 +80,8 @@ def test_it_gives_up_after_a_few_tries(store: MemoryFileSystem, monkeypatch: pyt
     store.pipe_file("/f", b"abc")
     flaky(monkeypatch, b"abc", 1.0)
     slept: list[float] = []
-    monkeypatch.setattr(files, "WAITS", (1, 4, 16))
-    monkeypatch.setattr(files, "sleep", slept.append)
+    monkeypatch.setattr(trying, "WAITS", (1, 4, 16))
+    monkeypatch.setattr(trying, "sleep", slept.append)
     with pytest.raises(InputError, match=r"^memory://f: cannot be read: connection reset") as caught:
         RemoteFile("memory://f").read(1)
     assert slept == [1, 4, 16]
