@@ -12,14 +12,19 @@ Rooms, each importing only from those above it:
     metrics · recommending        the least it can cost; what to choose, and why
     sampling/                     which rows come in which batch of which rank
     remote/                       what lies in a store and is named by a URL
-    corpus/ · tokenizer           documents from every input form; exact token ids
+    corpus/ · tokenizer           documents from every input form; what a tokenizer's folder says
+    chat/ · rendering             a chat as a text, and which of its characters are trained
+    engines/ · alignment          texts to exact token ids, fast where that is proved; characters to token masks
+    encoding                      both, for a batch of documents
     blocks · holdout              documents planned at once; those held out for validation
     staging · shards · manifest   what is on disk, while a run lasts and after it
     cutting                       rows cut from staged documents: windows, and the stream of `wrapped`
     stored/                       data sets read back: rows by group, documents, both as an INPUT
     reader/ · torch               rows and batches for a training loop
     commit · upload               OUT, here and in a store: a whole data set or none
-    executors/ · pipeline · stats the whole flow; the lengths alone
+    stage · executors/            one partition's work; where it is done: here, in processes, on a cluster
+    running · committed           who does it, what is kept of it for --resume
+    pipeline · measuring · stats  the whole flow; the lengths alone, and their prices
     dryrun/                       what a run would give and cost, from a sample
     verify · report · terminal    proof, the summary, what stats shows
     inspection/ · page/           a look at rows; what can be shared: stats and rows as HTML
