@@ -388,7 +388,7 @@ def test_killed_while_it_replaced(tmp_path: Path, source: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize("state", ["absent", "finished"])
-@pytest.mark.parametrize("blocks", [1, 60])
+@pytest.mark.parametrize("blocks", [pytest.param(1, marks=pytest.mark.slow), 60])
 def test_interrupted_run(tmp_path: Path, source: Path, large: Path, state: str, blocks: int) -> None:
     out = tmp_path / "out"
     if state == "finished":
@@ -407,7 +407,7 @@ def test_interrupted_run(tmp_path: Path, source: Path, large: Path, state: str, 
     assert state == "absent" or verify(out, [str(source)])
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.01, 0.02, 0.04, 0.08])
+@pytest.mark.parametrize("delay", [0.0, *(pytest.param(x, marks=pytest.mark.slow) for x in (0.01, 0.02, 0.04, 0.08))])
 def test_interrupted_while_it_writes_shards(tmp_path: Path, delay: float) -> None:
     """A thread may be in the middle of a row group. After the longer delays a fast machine may be done."""
     source = tmp_path / "docs.jsonl"

@@ -186,7 +186,9 @@ def test_interrupted_with_workers(
     assert hashes(out) == whole
 
 
-@pytest.mark.parametrize("workers", [[], ["--workers", "2"]], ids=["in process", "workers"])
+@pytest.mark.parametrize(
+    "workers", [[], pytest.param(["--workers", "2"], marks=pytest.mark.slow)], ids=["in process", "workers"]
+)
 def test_no_room_for_a_file(tmp_path: Path, source: Path, whole: dict[str, str], workers: list[str]) -> None:
     """The last partition's file is too large, so that those before it are kept."""
     out, larger = tmp_path / "out", tmp_path / "docs.jsonl"

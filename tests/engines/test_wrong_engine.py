@@ -153,7 +153,7 @@ def check_mended(found: pipeline.Result, right: pipeline.Result, said: str) -> N
     assert "everything was done again" in (found.facts.engine_note or "")
 
 
-@pytest.mark.parametrize("window", [False, True], ids=["pack", "window"])
+@pytest.mark.parametrize("window", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["pack", "window"])
 @pytest.mark.parametrize("how", DIFFERENT)
 def test_done_again(how: str, window: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     right, progress = make("hf", "right", window)
@@ -197,14 +197,15 @@ def test_a_difference_in_a_later_partition(monkeypatch: pytest.MonkeyPatch) -> N
     assert " after byte " in (found.facts.engine_note or "")
 
 
-def test_stats(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kinds", [["one id", "too few"], pytest.param([*DIFFERENT], marks=pytest.mark.slow)])
+def test_stats(kinds: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def measure(engine: str) -> tuple[stats.Stats, Progress]:
         progress = Progress()
         options = TokenizerOptions(TOKENIZER, engine=engine)
         return stats.stats([ARTICLES], ReadOptions(), options, [256], Terms(), progress), progress
 
     right, progress = measure("hf")
-    for change, said in DIFFERENT.values():
+    for change, said in (DIFFERENT[kind] for kind in kinds):
         use(monkeypatch, change)
         found, told = measure("fast")
         assert (found.length, found.tokens, found.strategies) == (right.length, right.tokens, right.strategies)
