@@ -20,7 +20,7 @@ from socket import gethostname
 from typing import Any
 from uuid import uuid4
 
-from packer import identity, stage
+from packer import identity, memory, stage
 from packer.corpus import Partition
 from packer.errors import InputError, ResumeError, TokenizerError
 from packer.identity import Identity
@@ -74,6 +74,7 @@ class StagePartition:
                 raise
             shutil.rmtree(folder)  # another attempt was first
         sync(self.folder)
+        memory.release(sum(report.tokens))
         return report
 
     def _require_tokenizer(self) -> None:

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from packer import attempts, committed, engines, executors, memory, stored
+from packer import attempts, committed, engines, executors, stored
 from packer.chat import Renderer
 from packer.committed import StagePartition
 from packer.corpus import Partition, Source
@@ -23,7 +23,6 @@ from packer.upload import Target
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 TASK_BYTES = 600 << 20  # of memory: a process, and what it reads and tokenizes ahead
 BYTES_A_TOKEN = 30  # of memory, in a block at its peak
-WORTH_RELEASING = 1 << 20  # tokens staged: below, looking for free memory takes longer than the run
 
 
 @dataclass(frozen=True)
@@ -133,8 +132,6 @@ def stage_all(
         target.clear([target.folder / stored.FOLDER])
 
     reports, choice = attempts.run(work, options, choice, sources, clear, progress)
-    if sum(sum(report.tokens) for report in reports) >= WORTH_RELEASING:
-        memory.release()
     return Staged(reports, choice, resumed)
 
 
