@@ -91,21 +91,22 @@ def wait_for(what: Callable[[], object]) -> None:
 class Cluster:
     """Nodes on addresses of the loopback network, with a token that only who is told has."""
 
-    def __init__(self) -> None:
+    def __init__(self, head: int = 2) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ray"))  # short: sockets lie in it
+        self.head = head
         self.environment = environment(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
         with socket.socket() as probe:
-            probe.bind((f"{NET}.2", 0))
-            self.address = f"{NET}.2:{probe.getsockname()[1]}"
+            probe.bind((f"{NET}.{head}", 0))
+            self.address = f"{NET}.{head}:{probe.getsockname()[1]}"
         self._started: dict[str, set[int]] = {}
 
     def start(self, host: int, *, wrapper: tuple[str, ...] = (), **variables: str) -> set[int]:
-        """Starts the head, which has to be host 2, or another node. Returns all its processes."""
+        """Starts the head, if it is that host, or another node. Returns all its processes."""
         before = self.pids()
         head = ["--head", "--port", self.address.partition(":")[2], "--include-dashboard=false"]
         head += ["--temp-dir", str(self.folder)]
         command = [*wrapper, sys.executable, "-m", "ray.scripts.scripts", "start"]
-        command += head if host == 2 else ["--address", self.address]
+        command += head if host == self.head else ["--address", self.address]
         command += ["--node-ip-address", f"{NET}.{host}", "--num-cpus=1", f"--object-store-memory={80 << 20}"]
         command += ["--min-worker-port=0", "--max-worker-port=0", "--disable-usage-stats"]
         log = self.folder / f"{host}.log"
@@ -130,7 +131,7 @@ def cluster() -> Iterator[Cluster]:
     """The head alone; tests add nodes, and take them away again."""
     made = Cluster()
     try:
-        made.start(2)
+        made.start(made.head)
         yield made
     finally:
         made.end()
@@ -181,11 +182,11 @@ def expected(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 class Run:
     """A run on the cluster, while it runs."""
 
-    def __init__(self, cluster: Cluster, corpus: Path, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, corpus: Path, folder: Path, *options: str) -> None:
         self.out = folder / "out"
         on_it = ("--executor", "ray", "--ray-address", cluster.address)
         self.process = subprocess.Popen(
-            command(corpus, "out", *SLOW, *on_it),
+            command(corpus, "out", *SLOW, *on_it, *options),
             cwd=folder,
             env=cluster.environment,
             stdout=subprocess.PIPE,
@@ -284,6 +285,44 @@ def test_an_interrupt_ends_the_tasks(
     assert ended[2].count("\n") == 1
     assert tasks(cluster.pids()) == set()
     assert len(cluster.pids()) > 1  # it is not ours to end
+
+
+def committed(out: Path) -> list[Path]:
+    return list(out.glob(".tmp/part-?????/report.json"))
+
+
+def test_resumed_on_the_cluster(cluster: Cluster, corpus: Path, expected: dict[str, str], tmp_path: Path) -> None:
+    with Run(cluster, corpus, tmp_path) as running:
+        running.wait_for(lambda: committed(running.out) and tasks(cluster.pids()))
+        running.process.send_signal(signal.SIGINT)
+        assert running.end()[0] == 130
+    kept = len(committed(running.out))
+    with Run(cluster, corpus, tmp_path, "--resume") as running:
+        code, stdout, stderr = running.end()
+    assert (code, stderr) == (0, "")
+    assert f"resumed      {kept} of " in stdout
+    assert contents(running.out) == expected
+
+
+def test_the_head_is_killed_then_resumed_without_a_cluster(
+    corpus: Path, expected: dict[str, str], tmp_path: Path
+) -> None:
+    made = Cluster(head=7)
+    try:
+        made.start(made.head)
+        with Run(made, corpus, tmp_path) as running:
+            running.wait_for(lambda: committed(running.out) and tasks(made.pids()))
+            kill(made.pids())
+            code, _, stderr = running.end()
+    finally:
+        made.end()
+    assert code == 1
+    assert stderr.splitlines()[-1].startswith("packer: ")
+    assert "--resume goes on from there" in stderr.splitlines()[-1]
+    assert sorted(path.name for path in running.out.iterdir()) == [".tmp"]
+    done = run(command(corpus, "out", *SLOW, "--resume"), tmp_path, environment())
+    assert done.returncode == 0, done.stderr
+    assert contents(running.out) == expected
 
 
 def test_an_interrupt_ends_a_cluster_of_its_own(corpus: Path, tmp_path: Path) -> None:

@@ -6,11 +6,13 @@ cluster, and without an address joins whatever cluster it finds: none of that ha
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import secrets
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +26,7 @@ from packer.executors import threads
 LOCAL, AUTO = "local", "auto"
 OBJECT_STORE_BYTES = 80 << 20  # of a cluster started here, near Ray's least: nothing is put there
 CONNECT_SECONDS = 10
+LOST_SECONDS = 20.0  # without the head; Ray gives up after 60
 AUTHENTICATION = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
 
@@ -51,6 +54,24 @@ class Connection:
             else:
                 self._join()
         self._own = True
+
+    def answers(self) -> bool:
+        """Whether the head is there. Ray itself would wait for it, and then end this process."""
+        if self._port is None:
+            return True
+        try:
+            socket.create_connection(self._port, CONNECT_SECONDS).close()
+        except OSError:
+            return False
+        return True
+
+    def lost(self) -> ExecutorError:
+        """The error of a head that is gone. Nothing more is asked of Ray, not even to end: it would wait, then crash."""
+        self._own = False
+        atexit.register(_leave)  # before what Ray has registered
+        return ExecutorError(
+            f"--ray-address {self._address}: the cluster's head has been gone for {LOST_SECONDS:.0f} s"
+        )
 
     def close(self) -> None:
         if self._own:
@@ -124,6 +145,12 @@ def signals_passed() -> Iterator[None]:
 def first_line(error: BaseException) -> str:
     """What Ray says, without what it says then."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def _leave() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def _checked(address: str) -> tuple[str, int] | None:

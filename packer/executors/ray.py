@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 from packer.corpus import Partition, Source
 from packer.errors import ExecutorError, InputError
 from packer.executors import RETRIES, Execution, Executor, Progress, Work, cluster, files_of, probe, threads
-from packer.executors.connection import LOCAL, Connection, first_line, signals_passed
+from packer.executors.connection import LOCAL, LOST_SECONDS, Connection, first_line, signals_passed
 from packer.executors.pool import WorkerError
 from packer.executors.worker import portable
 
@@ -84,7 +84,7 @@ class Cluster:
     ) -> Generator[Result, None, None]:
         with signals_passed():
             self._connection.open()
-            run = _Run(self._ray, self._nodes, pickle.dumps(work), partitions, self._execution)
+            run = _Run(self._connection, self._nodes, pickle.dumps(work), partitions, self._execution)
             try:
                 yield from run.results(progress or (lambda *_: None))
             finally:
@@ -158,24 +158,25 @@ class _Run:
 
     def __init__(
         self,
-        ray: Any,
+        connection: Connection,
         nodes: Callable[[], list[cluster.Node]],
         work: bytes,
         partitions: Sequence[Partition],
         execution: Execution,
     ) -> None:
-        self._ray, self._nodes, self._work, self._partitions = ray, nodes, work, partitions
+        self._connection, self._ray = connection, connection.ray
+        self._nodes, self._work, self._partitions = nodes, work, partitions
         self._workers = execution.workers
         at_once = min(len(partitions), self._workers or len(partitions))
         self._asked = cluster.request(nodes(), at_once, execution.task_memory or 0)
-        self._task = ray.remote(_task).options(
+        self._task = self._ray.remote(_task).options(
             num_cpus=self._asked.cpus, memory=self._asked.memory or None, max_retries=0, name="packer partition"
         )
         self._left = deque(range(len(partitions)))
         self._deaths: Counter[int] = Counter()
         self._running: dict[Any, int] = {}
         self._results: dict[int, Any] = {}
-        self._checked = self._possible = monotonic()
+        self._checked = self._possible = self._answered = monotonic()
         self._limit = self._workers or cluster.slots(nodes(), self._asked) + AHEAD
 
     def results(self, progress: Progress) -> Iterator[Any]:
@@ -239,6 +240,12 @@ class _Run:
         if now - self._checked < CHECK_SECONDS:
             return
         self._checked = now
+        if not self._connection.answers():
+            if now - self._answered > LOST_SECONDS:
+                self._running.clear()
+                raise self._connection.lost()
+            return
+        self._answered = now
         room = cluster.slots(self._nodes(), self._asked)
         self._limit = self._workers or room + AHEAD
         if room:
