@@ -66,7 +66,7 @@ class Connection:
         return True
 
     def lost(self) -> ExecutorError:
-        """The error of a head that is gone. Nothing more is asked of Ray, not even to end: it would wait, then crash."""
+        """The error of a head that is gone. Nothing more is asked of Ray: it would wait, then crash."""
         self._own = False
         atexit.register(_leave)  # before what Ray has registered
         return ExecutorError(
