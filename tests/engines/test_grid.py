@@ -98,7 +98,7 @@ def check(grid: Grid, texts: Texts, name: str, mode: str) -> None:
         return
     reason = trial.reason_against(tokenizer, mode)
     if reason is None:
-        assert difference(tokenizer, mode, list(texts(f"{name} {mode}", 3000, tokenizer))) is None
+        assert difference(tokenizer, mode, list(texts(f"{name} {mode}", 500, tokenizer))) is None
         assert expected in ("both", "parse")
         assert mode == "parse" or expected == "both"
     else:
@@ -136,8 +136,8 @@ def test_any_text(grid: Grid, name: str, texts: list[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", ["sample", "pattern b", "added nfc normalized", "llama"])
 def test_a_hundred_thousand_hostile_strings(grid: Grid, texts: Texts, name: str, seed: int) -> None:
     tokenizer = grid(name)
-    assert difference(tokenizer, "parse", list(texts(("hundred thousand", name, seed), 20_000, tokenizer))) is None
+    assert difference(tokenizer, "parse", list(texts(("hundred thousand", name, seed), 13_000, tokenizer))) is None
