@@ -49,7 +49,7 @@ class Groups:
         if len(rounded.lengths) <= MOST:
             return rounded
         weight = np.cumsum(np.sqrt(rounded.counts))
-        group = np.ceil(weight * (MOST / weight[-1])).astype(np.int64)
+        group = np.minimum(np.ceil(weight * (MOST / weight[-1])), MOST)
         last = np.flatnonzero(np.append(np.diff(group) > 0, True))
         longest = rounded.lengths[last[np.searchsorted(last, np.arange(len(group)))]]
         return Histogram.of(longest, rounded.counts)
