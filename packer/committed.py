@@ -106,6 +106,7 @@ def settings_of(
     versions. rendered_by: the template's facts, where chats are rendered."""
     values = asdict(job)
     values.pop("tokenizer")
+    values.pop("plan_seconds")  # it ends a run, and changes none
     if chat := values.pop("chat"):
         values["chat"] = {name: value for name, value in chat.items() if name not in ("tokenizer", "template")}
     settings: dict[str, Any] = {}
@@ -119,7 +120,7 @@ def settings_of(
         settings |= _tokenizer_settings(options) | {ENGINE: engine_version}
     if rendered_by is not None:
         settings["the chat template"] = dict(rendered_by)
-    settings |= versions(rendered=rendered_by is not None)
+    settings |= versions(rendered=rendered_by is not None, strategy=job.strategy)
     return dict(json.loads(json.dumps(settings)))
 
 

@@ -113,6 +113,7 @@ class Options:
     segment_multiple: int
     order: str
     block_tokens: int
+    plan_effort: int | None  # of optimal
     rows_per_shard: int | None
     window: Windowing | None
     chat: dict[str, Any] | None  # how chats and pairs were rendered and masked; None where INPUT has none
@@ -158,6 +159,7 @@ class Manifest:
     coverage: Coverage | None
     skipped_records: list[Skipped]
     lower_bound: int
+    lp_bound: int | None  # rows that no plan of the same blocks can go below, where the strategy is optimal
     efficiency: float
     packing_factor: float
     shards: list[ShardFile] = field(default_factory=list)
@@ -186,10 +188,11 @@ class Manifest:
         return replace(
             self,
             split=held.split,
-            options=replace(self.options, strategy="none", order="plan", max_segments=None),
+            options=replace(self.options, strategy="none", order="plan", max_segments=None, plan_effort=None),
             totals=replace(held.totals, records=self.totals.records),
             losses=held.losses,
             lower_bound=held.lower_bound,
+            lp_bound=None,
             efficiency=held.efficiency,
             packing_factor=held.packing_factor,
             shards=held.shards,

@@ -189,7 +189,7 @@ def _finish(
         max_length=job.max_length,
         seed=job.seed,
         options=_options(job, output, chats),
-        versions=versions(rendered=chats.documents > chats.pairs),
+        versions=versions(rendered=chats.documents > chats.pairs, strategy=job.strategy),
         tokenizer=facts,
         inputs=inputs,
         origin=stored.complete(packed, partitions, [file.first_doc for file in inputs]),
@@ -200,6 +200,7 @@ def _finish(
         coverage=coverage,
         skipped_records=_skipped(reports),
         lower_bound=metrics.lower_bound(totals.placed_tokens, job.max_length),
+        lp_bound=_lp_bound(reports),
         efficiency=metrics.efficiency(totals.placed_tokens, totals.rows, job.max_length),
         packing_factor=totals.segments / totals.rows,
         shards=shards,
@@ -238,6 +239,12 @@ def _held(
         packing_factor=totals.segments / totals.rows,
         shards=shards,
     )
+
+
+def _lp_bound(reports: Sequence[PartitionReport]) -> int | None:
+    """Of all blocks, each planned for itself; None where the strategy knows none."""
+    bounds = [block.lp_bound for report in reports for block in report.blocks if block.lp_bound is not None]
+    return sum(bounds) if bounds else None
 
 
 def _masked_documents(reports: Sequence[PartitionReport]) -> int:
@@ -293,6 +300,7 @@ def _options(job: Job, output: finish.Output, chats: ChatCounts) -> Options:
         segment_multiple=job.segment_multiple,
         order=job.order,
         block_tokens=job.block_tokens,
+        plan_effort=job.plan_effort,
         rows_per_shard=output.rows_per_shard,
         window=job.window,
         chat=describe(job.chat, chats) if job.chat and chats.documents else None,

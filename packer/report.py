@@ -90,6 +90,10 @@ def predictions_as_text(coverage: Coverage) -> str:
 
 
 def _above_bound(manifest: Manifest) -> str:
+    if manifest.lp_bound is not None:
+        above = manifest.totals.rows - manifest.lp_bound
+        bound = f"the linear program's bound of {manifest.lp_bound:,}"
+        return f"{counted(above, 'row')} above {bound}" if above else f"as few rows as can be: {bound}"
     above = manifest.totals.rows - manifest.lower_bound
     return f"{counted(above, 'row')} above the bound of {manifest.lower_bound:,}" if above else "as few rows as can be"
 
@@ -176,6 +180,7 @@ def facts(result: Result) -> dict[str, Any]:
         "coverage": asdict(manifest.coverage) if manifest.coverage else None,
         "efficiency": manifest.efficiency,
         "lower_bound": manifest.lower_bound,
+        "lp_bound": manifest.lp_bound,
         "packing_factor": manifest.packing_factor,
         "shards": len(manifest.shards),
         "validation": asdict(manifest.validation) if manifest.validation else None,

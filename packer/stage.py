@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from packer import engines, holdout, packing, rendering, tokenizer
+from packer import engines, holdout, rendering, tokenizer
 from packer.blocks import Block, Collector
 from packer.chat import ChatOptions
 from packer.conversation import ChatCounts
@@ -29,6 +29,7 @@ from packer.manifest import Totals
 from packer.packing import overlong
 from packer.packing.overlong import Losses, OverlongError, Trained
 from packer.plan import Int32Array, Plan, offsets_of
+from packer.planning import plan_rows
 from packer.rows import Rows, gather
 from packer.schema import Skipped
 from packer.staging import BlockWriter, sync
@@ -67,6 +68,8 @@ class Job:
     segment_multiple: int = 1
     chat: ChatOptions | None = None  # None without a tokenizer
     validation: float | None = None
+    plan_effort: int | None = None  # of optimal; None: its default
+    plan_seconds: float | None = None  # to plan a block: an error after them, and never another plan
 
     @property
     def cut_later(self) -> bool:
@@ -77,13 +80,15 @@ class Job:
 @dataclass(frozen=True)
 class BlockReport:
     """A staged block. folder: relative to the partition's; rows: how many it holds (documents, if rows are cut
-    later); masked: it says of each token whether it is trained; digests: of its files, by name."""
+    later); masked: it says of each token whether it is trained; digests: of its files, by name; lp_bound: rows that no
+    plan of it can go below, where the strategy knows."""
 
     folder: str
     rows: int
     tokens: int
     masked: bool
     digests: dict[str, str] = field(default_factory=dict)
+    lp_bound: int | None = None
 
 
 @dataclass(frozen=True)
@@ -292,8 +297,9 @@ def _placed(batches: Iterable[Encoded], places: Places) -> Iterator[Encoded]:
         raise engines.EngineError(f"{places.of(error.document)}: {error.reason}") from error
 
 
-def plan_block(job: Job, block: Block, rng: np.random.Generator) -> tuple[Plan, Int32Array, Losses]:
-    """The block's rows, where each of its documents ends after truncation, and what is lost.
+def plan_block(job: Job, block: Block, rng: np.random.Generator) -> tuple[Plan, Int32Array, Losses, int | None]:
+    """The block's rows, where each of its documents ends after truncation, what is lost, and if the strategy knows, how
+    many rows no plan can go below.
 
     Where rows are cut later the plan here is one row a document.
     """
@@ -304,15 +310,22 @@ def plan_block(job: Job, block: Block, rng: np.random.Generator) -> tuple[Plan, 
         trained = Trained.of(documents.trained, block.masked, documents.row_offsets)
     kept = overlong.keep(lengths, job.max_length, job.overlong, min_tokens=job.min_tokens, trained=trained)
     pieces = overlong.whole(kept) if job.cut_later else overlong.split(kept, job.max_length)
-    strategy = packing.load("none" if job.cut_later else job.strategy)
     counted = -(-pieces.length // job.segment_multiple) * job.segment_multiple
-    plan = strategy(counted, job.max_length, max_segments=job.max_segments, rng=rng)
+    plan, bound = plan_rows(
+        "none" if job.cut_later else job.strategy,
+        counted,
+        job.max_length,
+        max_segments=job.max_segments,
+        rng=rng,
+        effort=job.plan_effort,
+        seconds=job.plan_seconds,
+    )
     placed = Plan(pieces.doc[plan.doc], pieces.start[plan.doc], pieces.length[plan.doc], plan.row_offsets)
-    return placed, kept.stop, kept.losses
+    return placed, kept.stop, kept.losses, bound
 
 
 def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> tuple[BlockReport, Totals, Losses]:
-    plan, stops, losses = plan_block(job, block, generator(job.seed, Stream.TIES, *key))
+    plan, stops, losses, bound = plan_block(job, block, generator(job.seed, Stream.TIES, *key))
     if job.order != "plan" and not job.cut_later:
         plan = plan.take_rows(generator(job.seed, Stream.ROWS, *key).permutation(plan.rows))
     digests = write_block(block.documents, plan, stops, folder) if plan.rows else {}
@@ -326,7 +339,7 @@ def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> 
         masked_documents=int(block.masked.sum()),
     )
     masked = block.documents.trained is not None
-    return BlockReport(folder.name, plan.rows, plan.tokens, masked, digests), totals, losses
+    return BlockReport(folder.name, plan.rows, plan.tokens, masked, digests, bound), totals, losses
 
 
 def write_block(source: Rows, plan: Plan, stops: Int32Array, folder: Path) -> dict[str, str]:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from packer import chat_summary
+from packer.packing import missing
 from packer.pricing import Price
 from packer.stats import Stats, WindowPrice
 
@@ -26,7 +27,7 @@ Columns = Sequence[tuple[str, Callable[[Price], str]]]
 COLUMNS: Columns = [
     ("rows", lambda price: f"{price.rows:,}"),
     ("padding", lambda price: _share(price.pad_ratio)),
-    ("bound", lambda price: "" if price.strategy in PADDED else f"+{_share(price.rows / price.lower_bound - 1)}"),
+    ("bound", lambda price: "" if price.strategy in PADDED else f"+{_share(price.rows / price.bound - 1)}"),
     ("per row", lambda price: f"{price.documents_per_row:,.2f}"),
     ("cut", lambda price: f"{price.documents_split:,}"),
     ("lost", lambda price: f"{price.tokens_dropped:,}"),
@@ -67,7 +68,8 @@ def _show(console: Console, stats: Stats) -> None:
         _section(console, "padding, by max_length", _padding(stats))
     title = f"at max_length {best:,}, batches of {stats.terms.batch_size:,}"
     _section(console, title, _table(stats, at_best, COLUMNS))
-    for note in (*NOTES, *(["~ estimated from a sample"] if any(price.estimated for price in at_best) else [])):
+    sampled = ["~ estimated from a sample"] if any(price.estimated for price in at_best) else []
+    for note in (*NOTES, *_bound_note(at_best), *sampled):
         console.print(Text(note, style="dim"))
     if stats.terms.world_size > 1:
         title = f"busiest of {stats.terms.world_size:,} ranks by their mean, in a step"
@@ -77,6 +79,15 @@ def _show(console: Console, stats: Stats) -> None:
     if stats.windows:
         _section(console, "windows", _labelled(_window_lines(stats.windows)))
     _section(console, None, _recommendation(stats))
+
+
+def _bound_note(prices: Sequence[Price]) -> Iterator[str]:
+    """What the linear program says, or why there is none."""
+    known = next((price for price in prices if price.strategy == "optimal"), None)
+    if known and known.rows > known.bound:
+        yield f"optimal: none has fewer than {known.bound:,} rows; pack takes more time, and may come closer"
+    elif reason := missing("optimal"):
+        yield f"optimal is not shown: {reason}"
 
 
 def _window_lines(windows: WindowPrice) -> Iterator[tuple[str, str]]:

@@ -11,8 +11,8 @@ import tokenizers
 from packer import __version__
 
 
-def versions(*, rendered: bool = False) -> dict[str, str]:
-    """rendered: whether a chat template was."""
+def versions(*, rendered: bool = False, strategy: str = "bfd") -> dict[str, str]:
+    """rendered: whether a chat template was; strategy: which planned the rows."""
     found = {
         "packer": __version__,
         "numpy": numpy.__version__,
@@ -21,4 +21,6 @@ def versions(*, rendered: bool = False) -> dict[str, str]:
     }
     if rendered:
         found |= {name: version(name) for name in ("transformers", "jinja2")}
+    if strategy == "optimal":
+        found["highspy"] = version("highspy")
     return found

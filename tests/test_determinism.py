@@ -22,6 +22,7 @@ SMALL = ["--max-length", "128", "--block-tokens", "4000", "--partition-bytes", "
 WAYS = {
     "bfd": [],
     "wrapped": ["--strategy", "wrapped"],
+    "optimal": ["--strategy", "optimal", "--block-tokens", "20000"],
     "first-fit compact": ["--strategy", "first-fit", "--columns", "compact", "--labels", "shifted"],
     "arrow": ["--format", "arrow", "--strategy", "ffd"],
     "arrow-stream": ["--format", "arrow-stream", "--boundaries", "row"],

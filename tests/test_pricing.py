@@ -20,7 +20,7 @@ from packer.pricing import Corpus, Model, Price, Terms, prices
 from packer.pricing.corpus import SAMPLE
 
 PADDED = ("static", "dynamic", "bucketed", "token-budget")
-PACKED = ("bfd", "ffd", "first-fit", "wrapped")
+PACKED = ("bfd", "ffd", "optimal", "first-fit", "wrapped")
 TOKEN, PAD = 1, 0
 Sequences = list[list[int]]  # what a kernel sees as sequences: lists of TOKEN and PAD
 Batch = list[Sequences]  # rows of a batch
@@ -229,12 +229,15 @@ def check(price: Price, made: Made, case: Case) -> None:
     ranks = case.terms.world_size
     by_tokens = imbalance([sum(map(tokens, batch)) for batch in made.dealt], ranks)
     by_attention = imbalance([attention(batch) for batch in made.dealt], ranks)
+    assert (price.lp_bound is not None) == (price.strategy in PACKED and price.strategy != "wrapped")
+    assert price.lp_bound is None or price.lower_bound <= price.lp_bound <= price.rows
     expected = Price(
         strategy=price.strategy,
         max_length=case.max_length,
         rows=made.rows,
         batches=len(made.batches),
         lower_bound=made.bound,
+        lp_bound=price.lp_bound,
         real_tokens=real,
         padded_tokens=padding,
         pad_ratio=close(padding / (padding + real)),
@@ -395,7 +398,7 @@ def test_without_an_order_only_some_prices_are_estimated(documents: int) -> None
     found, exact = bare(lengths, 512, terms), of_lengths(lengths, 512, terms)
     assert {name for name, price in found.items() if price.estimated} == ORDERED
     assert not any(price.estimated for price in exact.values())
-    for name in ("static", "bfd", "ffd"):
+    for name in ("static", "bfd", "ffd", "optimal"):
         assert found[name] == exact[name]
     for name, price in found.items():
         assert (price.real_tokens, price.tokens_dropped) == (exact[name].real_tokens, exact[name].tokens_dropped)

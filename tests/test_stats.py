@@ -31,6 +31,7 @@ PRICE = {
     "max_length": int,
     "rows": int,
     "lower_bound": int,
+    "lp_bound": int | None,
     "real_tokens": int,
     "padded_tokens": int,
     "pad_ratio": float,
@@ -169,7 +170,7 @@ def test_json_has_the_keys_of_the_contract() -> None:
     assert [loss["max_length"] for loss in content["truncation"]] == list(MAX_LENGTHS)
     for loss in content["truncation"]:
         fits(loss, TRUNCATION)
-    names = ["static", "dynamic", "bucketed", "token-budget", "bfd", "ffd", "first-fit", "wrapped"]
+    names = ["static", "dynamic", "bucketed", "token-budget", "bfd", "ffd", "optimal", "first-fit", "wrapped"]
     pairs = [(price["strategy"], price["max_length"]) for price in content["strategies"]]
     assert pairs == [(name, max_length) for max_length in MAX_LENGTHS for name in names]
     for price in content["strategies"]:
@@ -207,9 +208,9 @@ def test_what_stats_wrote_can_be_priced_again(tmp_path: Path) -> None:
     for key in ("documents", "tokens", "length", "truncation"):
         assert again[key] == first[key]
     for before, after in zip(first["strategies"], again["strategies"], strict=True):
-        if before["strategy"] in ("static", "bfd", "ffd"):
+        if before["strategy"] in ("static", "bfd", "ffd", "optimal"):
             assert after == before
-        assert after["estimated"] == (before["strategy"] not in ("static", "bfd", "ffd"))
+        assert after["estimated"] == (before["strategy"] not in ("static", "bfd", "ffd", "optimal"))
     assert again["source"]["tokenizer"] is again["source"]["special_documents"] is None
 
 
@@ -460,7 +461,7 @@ def test_when_nothing_is_left(path: Path) -> None:
 def test_few_documents(path: Path, lengths: list[int], max_length: int) -> None:
     terms = Terms(batch_size=1000, world_size=8, model=Model(64, 2))
     found = stats([str(ids(path, lengths))], ReadOptions(), None, [max_length], terms)
-    assert len(found.strategies) == 8
+    assert len(found.strategies) == 9
     for price in found.strategies:
         assert price.rows >= price.lower_bound >= 1
         assert price.batches == 1

@@ -220,7 +220,7 @@ CHOICES: dict[str, list[Any]] = {
     "--labels": ["aligned", "shifted"],
     "--boundaries": ["document", "row"],
     "--positions": ["segment", "row", "document"],
-    "--strategy": ["bfd", "ffd", "first-fit", "wrapped", "none"],
+    "--strategy": ["bfd", "ffd", "optimal", "first-fit", "wrapped", "none"],
     "--overlong": [None, "split", "truncate", "truncate-left", "drop"],
     "--rows-per-shard": [None, None, 3, 7],
     "--block-tokens": [None, 10, 40],

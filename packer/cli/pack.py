@@ -16,7 +16,7 @@ from packer.cli.options import (
     tokenizer_options,
 )
 from packer.cli.output import make
-from packer.packing import OVERLONG, STRATEGIES
+from packer.packing import OVERLONG, PLAN_EFFORT, STRATEGIES, missing
 from packer.remote import Place
 from packer.schema import BOUNDARIES, VALIDATION
 
@@ -30,6 +30,18 @@ from packer.schema import BOUNDARIES, VALIDATION
     default="bfd",
     show_default=True,
     help="; ".join(f"{name}: {text}" for name, text in STRATEGIES.items()),
+)
+@click.option(
+    "--plan-effort",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Of optimal: work that planning a block may take, in steps that take about a second; 0: as bfd. Default: 60.",
+)
+@click.option(
+    "--plan-seconds",
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    help="Of optimal: stop with an error when planning a block takes longer.",
 )
 @click.option(
     "--overlong",
@@ -79,6 +91,13 @@ def _settle(values: dict[str, Any]) -> None:
                 f"--strategy bfd_split splits long documents, but --overlong is {values['overlong']}"
             )
         values["strategy"], values["overlong"] = "bfd", "split"
+    if values["strategy"] == "optimal":
+        if reason := missing("optimal"):
+            raise click.UsageError(reason)
+        values["plan_effort"] = PLAN_EFFORT if values["plan_effort"] is None else values["plan_effort"]
+    for name in ("plan_effort", "plan_seconds"):
+        if values["strategy"] != "optimal" and values[name] is not None:
+            raise click.UsageError(f"--{name.replace('_', '-')} is for --strategy optimal")
     if values["validation"] and values["split"] == VALIDATION:
         raise click.UsageError("--validation makes a split of that name: give another --split")
     multiple = values["segment_multiple"]

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from packer import attempts, corpus, manifest, packing, stored
+from packer import attempts, corpus, manifest, stored
 from packer.dryrun import sample as sampling
 from packer.dryrun.sample import Sample
 from packer.errors import InputError
@@ -28,6 +28,7 @@ from packer.interleave import Stream, generator
 from packer.manifest import Manifest
 from packer.packing import overlong
 from packer.plan import Int32Array
+from packer.planning import plan_rows
 from packer.remote import Place
 from packer.running import BYTES_A_TOKEN
 from packer.schema import Layout
@@ -35,6 +36,7 @@ from packer.shards import ZSTD_LEVEL
 from packer.stage import Job
 from packer.windowing import coverage
 
+DRY_EFFORT = 5  # of optimal
 PLANNED = 50_000  # documents of which rows are made
 SEGMENT_BYTES, ROW_BYTES = 24, 16  # staged
 SEGMENT_COLUMNS, ROW_COLUMNS = 28, 24  # bytes in a shard: of a segment's numbers, and of a row's
@@ -176,7 +178,9 @@ def _per_token(lengths: Int32Array, job: Job) -> tuple[float, float, float]:
     kept = overlong.keep(drawn, job.max_length, policy, min_tokens=job.min_tokens)
     pieces = overlong.split(kept, job.max_length)
     counted = -(-pieces.length // job.segment_multiple) * job.segment_multiple
-    plan = packing.load(job.strategy)(counted, job.max_length, max_segments=job.max_segments, rng=rng)
+    plan, _ = plan_rows(
+        job.strategy, counted, job.max_length, max_segments=job.max_segments, rng=rng, effort=DRY_EFFORT
+    )
     return plan.rows / total, int(pieces.length.sum(dtype=np.int64)) / total, len(plan.length) / total
 
 

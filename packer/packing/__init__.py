@@ -16,7 +16,10 @@ rows at the same count. Strategy modules are imported when used: listing them co
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol, cast
+
+from packer.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,10 +29,13 @@ if TYPE_CHECKING:
 STRATEGIES = {
     "bfd": "best-fit decreasing: fewest rows in practice (default)",
     "ffd": "first-fit decreasing",
+    "optimal": "cutting stock by column generation: fewest rows, for lengths that bfd leaves room with",
     "first-fit": "first row with room, documents in input order",
     "wrapped": "concatenate everything and cut: full rows, documents cut",
     "none": "one document a row",
 }
+EXTRAS = {"optimal": ("highspy", "optimal")}  # strategies that need a package more: it, and the extra that brings it
+PLAN_EFFORT = 60  # of optimal, for a block
 OVERLONG = ("split", "truncate", "truncate-left", "drop", "error")
 ORDERS = {
     "shuffle": "at random",
@@ -44,6 +50,16 @@ class Strategy(Protocol):
     ) -> Plan: ...
 
 
+def missing(name: str) -> str | None:
+    """What has to be installed before the strategy can be used, as a sentence; None if it can be."""
+    package, extra = EXTRAS.get(name, ("", ""))
+    if not package or find_spec(package):
+        return None
+    return f"--strategy {name} needs {package}, which is not installed: pip install 'packer[{extra}]'"
+
+
 def load(name: str) -> Strategy:
-    """The strategy's function, from the module of that name."""
+    """The strategy's function, from the module of that name. Raises UsageError where it needs what is not installed."""
+    if reason := missing(name):
+        raise UsageError(reason)
     return cast(Strategy, import_module(f"{__name__}.{name.replace('-', '_')}").pack)

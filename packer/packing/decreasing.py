@@ -20,7 +20,7 @@ length goes to. Rows limited to `max_segments` documents are groups by room and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -48,8 +48,12 @@ def pack_decreasing(
     lengths: Int32Array, max_length: int, pool: PoolOf, *, max_segments: int | None, rng: np.random.Generator
 ) -> Plan:
     """Places documents longest first, each in the row that the pool's rule chooses."""
+    return plan_of_moves(moves_of(Histogram.of(lengths), max_length, pool, max_segments=max_segments), lengths, rng)
+
+
+def plan_of_moves(moves: Moves, lengths: Int32Array, rng: np.random.Generator) -> Plan:
+    """The plan for these documents, of which those of equal length change places with `rng`."""
     order = descending(lengths, rng)
-    moves = moves_of(Histogram.of(lengths), max_length, pool, max_segments=max_segments)
     row = np.empty(len(lengths), np.int64)
     row[order] = _rows_of_moves(moves)
     return plan_from_rows(row, lengths)
@@ -66,22 +70,35 @@ class Moves:
     length: Int64Array
 
 
-def moves_of(histogram: Histogram, max_length: int, pool_of: PoolOf, *, max_segments: int | None = None) -> Moves:
-    """Places all documents, none longer than max_length. Time and memory depend on the distinct lengths alone."""
+def moves_of(
+    histogram: Histogram,
+    max_length: int,
+    pool_of: PoolOf,
+    *,
+    max_segments: int | None = None,
+    started: Sequence[Group] = (),
+) -> Moves:
+    """Places all documents, none longer than max_length. Time and memory depend on the distinct lengths alone.
+
+    started: rows that hold something already, numbered from 0, which the moves returned do not tell of.
+    """
     pool = pool_of(histogram.lengths)
     slots_per_row = max_segments or UNLIMITED
     moves: list[tuple[int, int, int, int]] = []
-    opened = 0
+    opened = sum(rows for _, rows, _, _ in started)
     lengths, counts = histogram.lengths[::-1].tolist(), histogram.counts[::-1].tolist()
     shortest = lengths[-1] if lengths else 0
+    for group in started:
+        if lengths and group[2] >= shortest and group[3]:
+            pool.put(group)
     for length, left in zip(lengths, counts, strict=True):
         while left:
-            group = pool.take(length)
-            if group is None:
+            taken_from = pool.take(length)
+            if taken_from is None:
                 rows = -(-left // min(max_length // length, slots_per_row))
-                group = (opened, rows, max_length, slots_per_row)
+                taken_from = (opened, rows, max_length, slots_per_row)
                 opened += rows
-            first, rows, room, slots = group
+            first, rows, room, slots = taken_from
             each = min(room // length, slots)
             filled = min(rows, left // each)  # rows that take as many as they can
             parts = [(filled, each)] if filled else []

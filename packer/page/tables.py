@@ -20,6 +20,7 @@ STRATEGIES = {
     "token-budget": "documents of like length, as many a batch as fit a number of tokens",
     "bfd": "packed, best-fit decreasing: fewest rows in practice, and the default of packer pack",
     "ffd": "packed, first-fit decreasing",
+    "optimal": "packed, cutting stock by column generation: fewest rows, of packer pack --strategy optimal",
     "first-fit": "packed into the first row with room, documents in input order",
     "wrapped": "all documents as one stream, cut into rows: full rows, many documents cut",
     "none": "a document a row, unpadded",
@@ -56,7 +57,7 @@ def times(value: float | None) -> str:
 def above_bound(price: Price) -> str:
     if price.strategy in PADDED:
         return "-"
-    return f"+{price.rows - price.lower_bound:,} ({share(price.rows / price.lower_bound - 1)})"
+    return f"+{price.rows - price.bound:,} ({share(price.rows / price.bound - 1)})"
 
 
 COLUMNS = (

@@ -78,7 +78,8 @@ class Price:
     """What one strategy costs at one max_length. The reader of the JSON sees these names.
 
     rows: of the training data: packed ones, or a document each. batches: of `batch_size` rows, or of a token budget.
-    lower_bound: rows that no packing of the same pieces can go below.
+    lower_bound: rows that no packing of the same pieces can go below. lp_bound: the same of the linear program that
+    `optimal` solves, at least as high; None where it was not.
     real_tokens, padded_tokens: what the rows hold; packed rows count as filled up to max_length.
     pad_ratio: padded / (padded + real).
     documents_per_row: documents that have a token in some row, by rows.
@@ -114,6 +115,12 @@ class Price:
     flops_per_step: float | None
     time_ratio: float | None
     estimated: bool
+    lp_bound: int | None = None
+
+    @property
+    def bound(self) -> int:
+        """The higher of the two."""
+        return max(self.lower_bound, self.lp_bound or 0)
 
 
 @dataclass(frozen=True)
@@ -168,13 +175,15 @@ class Work:
 
 @dataclass(frozen=True)
 class Case:
-    """One corpus at one max_length, its long documents dealt with. bound: rows that no packing goes below."""
+    """One corpus at one max_length, its long documents dealt with. bound: rows that no packing goes below; lp_bound: as
+    many of the linear program."""
 
     corpus: Corpus
     terms: Terms
     max_length: int
     pieces: Pieces
     bound: int
+    lp_bound: int | None = None
 
     def price(self, strategy: str, work: Work) -> Price:
         """All but the time_ratio, which the other strategies decide: it holds FLOPs for each real token for now."""
@@ -207,6 +216,7 @@ class Case:
             flops_per_step=flops and flops / -(-work.batches // self.terms.world_size),
             time_ratio=flops and work.steps.waiting and flops * work.steps.waiting / real,
             estimated=work.estimated,
+            lp_bound=self.lp_bound,
         )
 
 

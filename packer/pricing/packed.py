@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from packer import packing
 from packer.lengths import Histogram, exact_sum
 from packer.metrics import lower_bound, packing_bound
 from packer.packing import bfd, ffd, first_fit, wrapped
@@ -16,17 +17,24 @@ from packer.pricing.corpus import SAMPLE, Case, Corpus, Pieces, Price, Terms, Wo
 from packer.pricing.ranks import Steps
 
 BLOCK_TOKENS = 32 << 20  # what `packer pack` plans at once
+EFFORT = 2  # of optimal at each max_length: a second or two, where `packer pack` takes its time for a block
 DRAWN_ROWS = 1 << 20  # rows that stand for all when ranks are compared
 DECREASING: dict[str, Callable[[Histogram, int], Moves]] = {"bfd": bfd.pack_histogram, "ffd": ffd.pack_histogram}
 
 
 def packed(corpus: Corpus, max_length: int, terms: Terms) -> Iterator[Price]:
-    """`bfd`, `ffd`, `first-fit` and `wrapped`."""
+    """`bfd`, `ffd`, `optimal` where it is installed, `first-fit` and `wrapped`."""
     pieces = pieces_of(corpus.histogram, max_length, terms.overlong or "split")
     if pieces.documents:
         case = Case(corpus, terms, max_length, pieces, packing_bound(pieces.histogram, max_length))
-        for name, plan in DECREASING.items():
-            yield case.price(name, _decreasing(case, plan))
+        found = {name: plan(pieces.histogram, max_length) for name, plan in DECREASING.items()}
+        if not packing.missing("optimal"):
+            from packer.packing import optimal
+
+            solved = optimal.solve_histogram(pieces.histogram, max_length, effort=EFFORT)
+            found["optimal"], case = solved.moves, replace(case, lp_bound=solved.bound)
+        for name, moves in found.items():
+            yield case.price(name, _decreasing(case, moves))
         yield case.price("first-fit", _first_fit(case))
     stream = Pieces(corpus.histogram, corpus.histogram.documents, 0, 0)  # cut anyway, so nothing needs splitting
     if terms.overlong in ("truncate", "truncate-left", "drop"):
@@ -36,10 +44,10 @@ def packed(corpus: Corpus, max_length: int, terms: Terms) -> Iterator[Price]:
         yield case.price("wrapped", _wrapped(case))
 
 
-def _decreasing(case: Case, plan: Callable[[Histogram, int], Moves]) -> Work:
+def _decreasing(case: Case, moves: Moves) -> Work:
     """From the histogram alone, whatever the number of documents."""
     histogram, terms = case.pieces.histogram, case.terms
-    alike = RowClasses.of(plan(histogram, case.max_length))
+    alike = RowClasses.of(moves)
     work = _work(case, alike.total, histogram.squares)
     if terms.world_size > 1:
         _deal(work.steps, *alike.drawn(terms.rng(0)), terms.batch_size)

@@ -167,6 +167,11 @@ def check_totals(manifest: Manifest, found: Totals, documents: Documents, seen: 
     ):
         if value != expected:
             raise DatasetError(f"manifest.json: totals: {name} is {value}, but the rows say {expected}")
+    if manifest.lp_bound is not None and not manifest.lower_bound <= manifest.lp_bound <= totals.rows:
+        raise DatasetError(
+            f"manifest.json: totals: lp_bound is {manifest.lp_bound}, but must lie between lower_bound, "
+            f"{manifest.lower_bound}, and the rows, {totals.rows}"
+        )
 
 
 def check_whole(manifest: Manifest) -> None:

@@ -1,0 +1,52 @@
+"""A block's plan, with what only some strategies know or need: a bound, an effort, a limit in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+import numpy as np
+
+from packer import packing
+from packer.errors import PackerError
+from packer.plan import Int32Array, Plan
+
+
+class PlanTimeError(PackerError):
+    """Planning a block that took longer than it may."""
+
+
+def plan_rows(
+    strategy: str,
+    lengths: Int32Array,
+    max_length: int,
+    *,
+    max_segments: int | None,
+    rng: np.random.Generator,
+    effort: int | None = None,
+    seconds: float | None = None,
+) -> tuple[Plan, int | None]:
+    """The plan, and of `optimal` the rows that none can go below. effort: None for the default; seconds: PlanTimeError
+    when they are over."""
+    pack = packing.load(strategy)
+    if strategy != "optimal":
+        return pack(lengths, max_length, max_segments=max_segments, rng=rng), None
+    from packer.packing import optimal
+
+    work = packing.PLAN_EFFORT if effort is None else effort
+    watch = None if seconds is None else _deadline(seconds, len(lengths), work)
+    made = optimal.planned(lengths, max_length, max_segments=max_segments, rng=rng, effort=work, watch=watch)
+    return made.plan, made.bound
+
+
+def _deadline(seconds: float, documents: int, effort: int) -> Callable[[], None]:
+    end = monotonic() + seconds
+
+    def watch() -> None:
+        if monotonic() > end:
+            raise PlanTimeError(
+                f"--strategy optimal: planning a block of {documents:,} documents took more than --plan-seconds "
+                f"{seconds:g}; give a smaller --plan-effort (it is {effort}), or more seconds"
+            )
+
+    return watch
