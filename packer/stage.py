@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from packer import engines, holdout, packing, rendering, tokenizer
+from packer import engines, holdout, rendering, tokenizer
 from packer.blocks import Block, Collector
 from packer.chat import ChatOptions
 from packer.conversation import ChatCounts
@@ -29,8 +29,10 @@ from packer.manifest import Totals
 from packer.packing import overlong
 from packer.packing.overlong import Losses, OverlongError, Trained
 from packer.plan import Int32Array, Plan, offsets_of
+from packer.relating import likeness_of, planned, traits_of
 from packer.rows import Rows, gather
 from packer.schema import Skipped
+from packer.similarity.likeness import Likeness
 from packer.staging import BlockWriter, sync
 from packer.windowing import Windowing
 
@@ -67,6 +69,7 @@ class Job:
     segment_multiple: int = 1
     chat: ChatOptions | None = None  # None without a tokenizer
     validation: float | None = None
+    similarity_threshold: float = 0.9
 
     @property
     def cut_later(self) -> bool:
@@ -93,12 +96,14 @@ class Held:
     totals: Totals = field(default_factory=Totals)
     losses: Losses = field(default_factory=Losses)
     blocks: list[BlockReport] = field(default_factory=list)
+    likeness: Likeness = field(default_factory=Likeness)
 
 
 @dataclass(frozen=True)
 class PartitionReport:
     """What became of a partition. records and tokens: by source slice; chats: what its chats and pairs came to;
-    checked: documents that both engines encoded; sampling_seconds: what the reference took for these."""
+    checked: documents that both engines encoded; sampling_seconds: what the reference took for these; likeness: of the
+    documents in rows, by strategy `semantic`."""
 
     index: int
     records: list[int]
@@ -111,6 +116,7 @@ class PartitionReport:
     checked: int = 0
     sampling_seconds: float = 0.0
     held: Held = field(default_factory=Held)
+    likeness: Likeness = field(default_factory=Likeness)
 
     @property
     def all_blocks(self) -> list[BlockReport]:
@@ -153,6 +159,7 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
         counts.checked,
         watch.seconds if watch else 0.0,
         held_out,
+        kept.likeness,
     )
 
 
@@ -177,7 +184,7 @@ class Stager:
     def _stage(self, block: Block) -> None:
         key, name = (self._partition, self._index), f"{self._name}-{self._index:05d}"
         try:
-            report, totals, losses = _stage_block(self._job, block, key, self._folder / name)
+            report, totals, losses, likeness = _stage_block(self._job, block, key, self._folder / name)
         except OverlongError as error:
             place = self._places.of(int(block.documents.segments["doc"][error.document]))
             raise InputError(
@@ -186,7 +193,7 @@ class Stager:
             ) from None
         staged = self._staged
         blocks = staged.blocks + [report] * (report.rows > 0)
-        self._staged = Held(staged.totals + totals, staged.losses + losses, blocks)
+        self._staged = Held(staged.totals + totals, staged.losses + losses, blocks, staged.likeness + likeness)
         self._index += 1
 
 
@@ -304,14 +311,24 @@ def plan_block(job: Job, block: Block, rng: np.random.Generator) -> tuple[Plan, 
         trained = Trained.of(documents.trained, block.masked, documents.row_offsets)
     kept = overlong.keep(lengths, job.max_length, job.overlong, min_tokens=job.min_tokens, trained=trained)
     pieces = overlong.whole(kept) if job.cut_later else overlong.split(kept, job.max_length)
-    strategy = packing.load("none" if job.cut_later else job.strategy)
-    counted = -(-pieces.length // job.segment_multiple) * job.segment_multiple
-    plan = strategy(counted, job.max_length, max_segments=job.max_segments, rng=rng)
+    strategy = "none" if job.cut_later else job.strategy
+    traits = None if block.traits is None else block.traits.take(pieces.doc)
+    counted = _counted(pieces.length, job)
+    plan = planned(strategy, counted, job.max_length, job.max_segments, rng, traits, job.similarity_threshold)
     placed = Plan(pieces.doc[plan.doc], pieces.start[plan.doc], pieces.length[plan.doc], plan.row_offsets)
     return placed, kept.stop, kept.losses
 
 
-def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> tuple[BlockReport, Totals, Losses]:
+def _counted(lengths: Int32Array, job: Job) -> Int32Array:
+    """What segments of these lengths take of a row."""
+    return -(-lengths // job.segment_multiple) * job.segment_multiple
+
+
+def _stage_block(
+    job: Job, block: Block, key: tuple[int, int], folder: Path
+) -> tuple[BlockReport, Totals, Losses, Likeness]:
+    documents = block.documents
+    block = replace(block, traits=traits_of(job.strategy, block.traits, documents.tokens, documents.row_offsets))
     plan, stops, losses = plan_block(job, block, generator(job.seed, Stream.TIES, *key))
     if job.order != "plan" and not job.cut_later:
         plan = plan.take_rows(generator(job.seed, Stream.ROWS, *key).permutation(plan.rows))
@@ -326,7 +343,12 @@ def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> 
         masked_documents=int(block.masked.sum()),
     )
     masked = block.documents.trained is not None
-    return BlockReport(folder.name, plan.rows, plan.tokens, masked, digests), totals, losses
+    likeness = Likeness()
+    if job.strategy == "semantic":
+        rng = generator(job.seed, Stream.LIKENESS, *key)
+        how = (job.max_length, job.max_segments, job.similarity_threshold)
+        likeness = likeness_of(block.traits, plan, _counted(plan.length, job), *how, rng)
+    return BlockReport(folder.name, plan.rows, plan.tokens, masked, digests), totals, losses, likeness
 
 
 def write_block(source: Rows, plan: Plan, stops: Int32Array, folder: Path) -> dict[str, str]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 from packer.corpus.batches import Block
-from packer.corpus.records import BadRecordError, Reading, block_of
+from packer.corpus.records import BadRecordError, Reading
 from packer.corpus.schema import EXTRA_FIELDS
 from packer.corpus.sources import ReadOptions, Source
 from packer.corpus.streams import open_bytes
@@ -19,7 +19,8 @@ from packer.errors import InputError
 def read(reading: Reading) -> Iterator[Block]:
     """Blocks of one row each. A row's place is the line where it begins."""
     convert = reading.converter(whole=False)
-    wanted = frozenset((*reading.schema.fields, *(EXTRA_FIELDS if reading.schema.rendered else ())))
+    extra = EXTRA_FIELDS if reading.schema.rendered else ()
+    wanted = frozenset((*reading.schema.fields, *reading.traits.fields, *extra))
     with open_bytes(reading.source) as stream:
         rows = _rows(stream, reading.source, reading.options)
         _, header = next(rows, (1, []))
@@ -29,7 +30,7 @@ def read(reading: Reading) -> Iterator[Block]:
                 document = convert(_record(header, row, wanted))
             except BadRecordError as error:
                 reading.bad(f"line {line}", str(error))
-            yield block_of([document], reading.schema)
+            yield reading.block_of([document])
 
 
 def columns(source: Source, options: ReadOptions) -> list[str]:
