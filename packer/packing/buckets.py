@@ -23,7 +23,7 @@ def buckets(
 ) -> list[Int64Array]:
     """The documents, int64 (n,), in buckets of at most `size`; buckets next to each other are more alike."""
     found: list[Int64Array] = []
-    nodes = [documents]
+    nodes = [documents] if len(documents) else []
     while nodes:
         node = nodes.pop()
         if len(node) <= size:

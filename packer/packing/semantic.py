@@ -2,11 +2,10 @@
 
     buckets   documents cut into neighbourhoods (`packer.packing.buckets`)
     walk      rows made of them, nearest document next, near-duplicates apart (`packer.packing.walk`)
-    close     rows that are not full are dissolved, and their documents placed by best fit
+    close     the emptiest rows dissolved, their documents placed by best fit
 
-Rows are kept while they are nearly as full as best fit makes them; if there are too many rows all the same, the
-emptiest are dissolved as well. In the end at most LOSS more rows are needed than by best fit: where lengths leave no
-choice the plan is best fit's.
+The emptiest rows are dissolved, as few of them as will do, and their documents placed by best fit: until at most LOSS
+more rows are needed than by best fit alone. Where lengths leave no choice the plan is best fit's.
 
 Without vectors all that can be said of documents is their group, and rows are best fit's within each.
 """
@@ -28,6 +27,7 @@ from packer.similarity.vectors import inverse_norms
 
 BUCKET = 1024  # documents compared with one another
 LOSS = 0.02  # rows beyond best fit's
+SEARCH = 64  # parts of the walk's rows by which is told how many to dissolve
 
 
 def pack(
@@ -47,7 +47,7 @@ def pack(
     if traits is None or traits.vectors is None or not len(lengths):
         return plan_from_rows(best_fit, lengths)
     most = int((best_fit.max() + 1) * (1 + LOSS))
-    shared = np.flatnonzero(lengths + lengths.min() <= max_length)
+    shared = rng.permutation(np.flatnonzero(lengths + lengths.min() <= max_length))  # ties are the seed's
     inverse = inverse_norms(traits.vectors)
     walked = []
     for group in _of_several_rows(closing, shared):
@@ -92,19 +92,30 @@ def _of_several_rows(closing: _Closing, documents: Int64Array) -> list[Int64Arra
 
 
 def _within(row: Int64Array, most: int, closing: _Closing) -> Int64Array:
-    """The rows of the walk (-1: none) with all other documents placed by best fit, in at most `most` rows; those of
-    best fit alone if need be."""
+    """The rows of the walk (-1: none) with all other documents placed by best fit, in at most `most` rows.
+
+    Of the walk's rows as few are dissolved as a search by halves finds, the emptiest first.
+    """
     counts = np.bincount(row[row >= 0])
     tokens = np.bincount(row[row >= 0], weights=closing.lengths[row >= 0], minlength=len(counts))
     emptiest = np.argsort(tokens, kind="stable")
-    full = closing.lengths.sum(dtype=np.float64) / max(most, 1)  # tokens of a row, if there may be as many
-    dissolved = int((tokens < full).sum())
-    while True:
-        kept = np.full(len(counts), -1, np.int64)
-        kept[np.sort(emptiest[dissolved:])] = np.arange(len(counts) - dissolved)
-        result = np.where(row >= 0, kept[row], -1)
-        rest = np.flatnonzero(result < 0)
-        result[rest] = len(counts) - dissolved + closing.rows_of(rest)
-        if dissolved == len(counts) or result.max() < most:
-            return result
-        dissolved = min(len(counts), dissolved + max(1, (len(counts) - dissolved) // 2))
+    few, many = -1, len(counts)  # too few to dissolve, and enough
+    found = _dissolved(row, emptiest[many:], closing)
+    while many - few > max(1, len(counts) // SEARCH):
+        middle = (few + many) // 2
+        tried = _dissolved(row, emptiest[middle:], closing)
+        if tried.max() < most:
+            many, found = middle, tried
+        else:
+            few = middle
+    return found
+
+
+def _dissolved(row: Int64Array, kept: Int64Array, closing: _Closing) -> Int64Array:
+    """The kept rows, and all other documents in rows of best fit: int64 (n,)."""
+    number = np.full(row.max(initial=0) + 2, -1, np.int64)  # the last: of documents without a row
+    number[np.sort(kept)] = np.arange(len(kept))
+    result = number[row]
+    rest = np.flatnonzero(result < 0)
+    result[rest] = len(kept) + closing.rows_of(rest)
+    return result

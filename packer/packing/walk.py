@@ -25,7 +25,7 @@ from packer.similarity.vectors import Float32Array, Int8Array
 
 BATCH_BYTES = 64 << 20  # of similarities held at a time
 PLACED = np.iinfo(np.int32).max  # the length that stands for a document that is placed: it fits nowhere
-NEVER, REJECTED = np.float32(-np.inf), np.float32(-1e6)  # scores; a sum of similarities is far above REJECTED
+NEVER = np.float32(-np.inf)  # the score of what cannot be chosen
 
 
 def walk(
@@ -91,11 +91,12 @@ class _Lanes:
             at = np.arange(k)
             left = self.lengths[:k]
             fits = left <= room[:k, None]
-            score = np.where(nearest[:k] <= threshold, total[:k], REJECTED - nearest[:k])
-            score[~fits] = NEVER
+            score = np.where(fits & (nearest[:k] <= threshold), total[:k], NEVER)
             chosen = score.argmax(axis=1)
-            ends = (score[at, chosen] == NEVER) | (slots[:k] == 0)
-            new = np.flatnonzero(ends)
+            none = np.flatnonzero(score[at, chosen] == NEVER)
+            least = np.where(fits[none], -nearest[none], NEVER)
+            chosen[none] = least.argmax(axis=1)
+            new = np.union1d(none[least.max(axis=1) == NEVER], np.flatnonzero(slots[:k] == 0))
             chosen[new] = (left[new] < PLACED).argmax(axis=1)  # the longest that is left
             room[new], slots[new] = max_length, max_segments
             total[new], nearest[new] = 0, NEVER

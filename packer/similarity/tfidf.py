@@ -54,8 +54,8 @@ def vectors_of(ids: Int32Array, offsets: Int64Array) -> Int8Array:
     rarity[frequency < 2] = 0
     for first, last, keys, weights in chunks:
         kept = rarity[keys & TERM] > 0
-        keys, weights = keys[kept], weights[kept]
-        vectors[first:last] = quantized(_summed(keys, weights * rarity[keys & TERM], last - first, width))
+        keys = keys[kept]
+        vectors[first:last] = quantized(_summed(keys, weights[kept] * rarity[keys & TERM], last - first, width))
     return vectors
 
 
