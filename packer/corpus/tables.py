@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from typing import Any, BinaryIO
 
 from packer.corpus.batches import Block
@@ -21,8 +21,7 @@ def read(reading: Reading) -> Iterator[Block]:
     convert = reading.converter(whole=False)
     extra = EXTRA_FIELDS if reading.schema.rendered else ()
     wanted = frozenset((*reading.schema.fields, *reading.traits.fields, *extra))
-    with open_bytes(reading.source) as stream:
-        rows = _rows(stream, reading.source, reading.options)
+    with open_bytes(reading.source) as stream, closing(_rows(stream, reading.source, reading.options)) as rows:
         _, header = next(rows, (1, []))
         for line, row in rows:
             document: Any = None
@@ -54,7 +53,7 @@ def _record(header: list[str], row: list[str], wanted: frozenset[str]) -> dict[s
     return record
 
 
-def _rows(stream: BinaryIO, source: Source, options: ReadOptions) -> Iterator[tuple[int, list[str]]]:
+def _rows(stream: BinaryIO, source: Source, options: ReadOptions) -> Generator[tuple[int, list[str]]]:
     """(first line, fields) of each row that is not blank. Raises InputError where quoting goes wrong, since what
     follows could then be taken for the wrong rows."""
     with _text_lines(stream) as text:
