@@ -115,16 +115,15 @@ def naive_walk(
         if row is not None and len(row) < max_segments:
             room = max_length - sum(lengths[doc] for doc in row)
             fits = [doc for doc in left if lengths[doc] <= room]
+            fits = [doc for doc in fits if max(alike[other, doc] for other in row) <= threshold]
         if row is None or not fits:
             rows.append([left.pop(0)])
             continue
-        nearest = {doc: max(alike[other, doc] for other in row) for doc in fits}
         total = {doc: np.float32(0) for doc in fits}
         for doc in fits:
             for other in row:
                 total[doc] += alike[other, doc]
-        new = [doc for doc in fits if nearest[doc] <= threshold]
-        chosen = max(new, key=total.__getitem__) if new else min(fits, key=nearest.__getitem__)
+        chosen = max(fits, key=total.__getitem__)
         row.append(chosen)
         left.remove(chosen)
     return rows
@@ -210,7 +209,7 @@ def test_near_duplicates_are_kept_apart() -> None:
 
 @pytest.mark.parametrize("value", [0, 5])
 def test_equal_documents_are_placed_once(value: int) -> None:
-    """Every candidate is rejected all the time, or like nothing: the rows are as full as best fit's."""
+    """Every candidate is rejected, or all are like nothing: the rows are as full as best fit's."""
     lengths = np.random.default_rng(0).integers(1, 50, 3000).astype(np.int32)
     traits = Traits(np.full((3000, 8), value, np.int8))
     plan = semantic.pack(lengths, 200, rng=np.random.default_rng(0), traits=traits)

@@ -47,7 +47,7 @@ def pack(
     if traits is None or traits.vectors is None or not len(lengths):
         return plan_from_rows(best_fit, lengths)
     most = int((best_fit.max() + 1) * (1 + LOSS))
-    shared = rng.permutation(np.flatnonzero(lengths + lengths.min() <= max_length))  # ties are the seed's
+    shared = rng.permutation(np.flatnonzero(lengths <= max_length - lengths.min()))  # ties are the seed's
     inverse = inverse_norms(traits.vectors)
     walked = []
     for group in _of_several_rows(closing, shared):

@@ -2,7 +2,7 @@
 
 In each bucket a row begins with the longest document left. Then, while one fits, the document that is most like those
 in the row comes next, of those that are not nearly the same as one of them: above the threshold a document waits for
-another row. Where only such documents fit, the least like of them is taken, so that each is placed, once.
+another row. Where none is left the row ends. Each document is placed, once: it begins a row if nothing else.
 
     in the row: A        left                     length   similarity to A
     room: 10             B                             4              0.95   nearly A: it waits
@@ -46,7 +46,7 @@ def walk(
         count = max(1, BATCH_BYTES // (4 * size * size))
         batch, ordered = ordered[:count], ordered[count:]
         lanes = _Lanes(vectors, inverse, lengths, batch)
-        placed = lanes.rows(max_length, max_segments or size, np.float32(threshold))
+        placed = lanes.rows(min(max_length, PLACED - 1), max_segments or size, np.float32(threshold))
         counts = placed.max(axis=1) + 1
         starts = rows + np.cumsum(counts) - counts
         rows += int(counts.sum())
@@ -94,9 +94,7 @@ class _Lanes:
             score = np.where(fits & (nearest[:k] <= threshold), total[:k], NEVER)
             chosen = score.argmax(axis=1)
             none = np.flatnonzero(score[at, chosen] == NEVER)
-            least = np.where(fits[none], -nearest[none], NEVER)
-            chosen[none] = least.argmax(axis=1)
-            new = np.union1d(none[least.max(axis=1) == NEVER], np.flatnonzero(slots[:k] == 0))
+            new = np.union1d(none, np.flatnonzero(slots[:k] == 0))
             chosen[new] = (left[new] < PLACED).argmax(axis=1)  # the longest that is left
             room[new], slots[new] = max_length, max_segments
             total[new], nearest[new] = 0, NEVER
