@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from packer.encoding import Encoded
 from packer.plan import BoolArray, Int64Array, offsets_of
 from packer.rows import Rows, whole_documents
+from packer.similarity import Traits
+from packer.similarity.traits import joined
 
 T = TypeVar("T", bound=np.generic)
 FIRST_TOKENS = 1 << 18  # of a block in the making: what a small corpus needs
@@ -20,10 +22,12 @@ RESERVED_TOKENS = 36 << 20  # of one that grows beyond: address space, for memor
 
 @dataclass(frozen=True)
 class Block:
-    """Documents to be planned at once; `masked`: bool (n,), those that came with a loss mask."""
+    """Documents to be planned at once; `masked`: bool (n,), those that came with a loss mask; traits: of the documents,
+    where they are planned by them."""
 
     documents: Rows
     masked: BoolArray
+    traits: Traits | None = None
 
 
 class Collector:
@@ -60,6 +64,7 @@ class _Collected:
         self._ordinals: list[Int64Array] = []
         self._lengths: list[Int64Array] = []
         self._masked: list[BoolArray] = []
+        self._traits: list[Traits | None] = []
 
     def add(self, batch: Encoded, first: int, last: int) -> None:
         """Takes documents first to last of a batch."""
@@ -77,6 +82,7 @@ class _Collected:
         self._ordinals.append(batch.ordinals[first:last])
         self._lengths.append(np.diff(batch.offsets[first : last + 1]))
         self._masked.append(batch.masked[first:last])
+        self._traits.append(None if batch.traits is None else batch.traits.take(slice(first, last)))
         self.tokens = end
 
     def done(self) -> Block:
@@ -86,7 +92,7 @@ class _Collected:
             offsets_of(np.concatenate(self._lengths)),
             None if self._mask is None else self._mask[: self.tokens],
         )
-        return Block(documents, np.concatenate(self._masked))
+        return Block(documents, np.concatenate(self._masked), joined(self._traits))
 
 
 def _grown(values: NDArray[T], used: int, needed: int) -> NDArray[T]:

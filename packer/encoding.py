@@ -10,7 +10,7 @@ characters (`packer.alignment`), and BOS and EOS are put around it only where th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from packer.corpus.documents import TextBatch, TokenBatch
 from packer.engines import Engine, Watch
 from packer.errors import UsageError
 from packer.plan import BoolArray, Int32Array, Int64Array, offsets_of
+from packer.similarity import Traits
 from packer.threads import made_ahead, ordered_ahead
 from packer.tokenizer import Ends
 
@@ -33,7 +34,7 @@ class Encoded:
     """Documents of at least one token. ordinals: int64 (n,); ids: int32 (t,); offsets: int64 (n+1,); mask: bool (t,)
     or None where all documents train on all their tokens; masked: bool (n,), documents that came with a mask; empty:
     documents without a token, which are left out; chats: what the chats and pairs among them came to; checked:
-    documents that the reference engine encoded too."""
+    documents that the reference engine encoded too; traits: of the documents, where they are asked for."""
 
     ordinals: Int64Array
     ids: Int32Array
@@ -43,6 +44,7 @@ class Encoded:
     empty: int
     chats: ChatCounts = field(default_factory=ChatCounts)
     checked: int = 0
+    traits: Traits | None = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def encode(
     """
 
     def work(item: tuple[TextBatch | TokenBatch, list[int]]) -> Encoded:
-        return _encode(*item, engine, ends, chats, watch)
+        return _with_traits(_encode(*item, engine, ends, chats, watch), item[0])
 
     read = made_ahead(_picked(batches, watch), READ_AHEAD)
     return ordered_ahead(work, read, threads=THREADS, ahead=THREADS + 1)
@@ -111,6 +113,12 @@ def _encode(
     else:
         ids, offsets = ends.add(*_tokenized(batch, picked, engine, watch))
     return _without_empty(batch.ordinals, ids, offsets, mask, masked, ChatCounts(), len(picked))
+
+
+def _with_traits(encoded: Encoded, batch: TextBatch | TokenBatch) -> Encoded:
+    if batch.traits is None:
+        return encoded
+    return replace(encoded, traits=batch.traits.take(np.searchsorted(batch.ordinals, encoded.ordinals)))
 
 
 def _without_empty(

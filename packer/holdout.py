@@ -47,6 +47,7 @@ def _taken(batch: Encoded, chosen: BoolArray) -> Encoded:
         offsets=offsets_of(lengths[chosen]),
         mask=None if batch.mask is None else batch.mask[tokens],
         masked=batch.masked[chosen],
+        traits=None if batch.traits is None else batch.traits.take(chosen),
     )
 
 

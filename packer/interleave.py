@@ -32,6 +32,7 @@ class Stream(IntEnum):
     SAMPLE = 4  # documents that stand for all in a price
     RUNS = 6  # (shard): the order of runs of rows of like cost
     BATCHES = 5  # (chunk): the order of training that a price assumes
+    LIKENESS = 9  # (partition, block): the pairs of documents that are compared for the report
 
 
 def generator(seed: int, stream: Stream, *key: int) -> np.random.Generator:

@@ -17,6 +17,7 @@ from packer.packing.overlong import Losses
 from packer.remote import Place
 from packer.schema import FORMAT_NAME, FORMAT_VERSION, Layout, Skipped
 from packer.shards import ShardFile
+from packer.similarity.likeness import Similarity
 from packer.windowing import Coverage, Windowing
 
 FILE = "manifest.json"
@@ -138,7 +139,7 @@ class Split:
 class Manifest:
     """totals to shards, but for the records, are those of the split named first; validation: the split held out.
     command: `pack` or `window`; origin: of the inputs that are packer data sets; partitions: records of each;
-    coverage: of windows, None for `pack`."""
+    coverage: of windows, None for `pack`; similarity: None for all strategies but `semantic`."""
 
     command: str
     split: str
@@ -164,6 +165,7 @@ class Manifest:
     packing_factor: float
     shards: list[ShardFile] = field(default_factory=list)
     validation: Split | None = None
+    similarity: Similarity | None = None
     format: str = FORMAT_NAME
     format_version: int = FORMAT_VERSION
 
@@ -197,6 +199,7 @@ class Manifest:
             packing_factor=held.packing_factor,
             shards=held.shards,
             validation=None,
+            similarity=None,
         )
 
     def to_json(self) -> str:

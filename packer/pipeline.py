@@ -42,6 +42,7 @@ from packer.rendering import describe
 from packer.run_facts import Facts, Start
 from packer.schema import VALIDATION, Layout, Skipped
 from packer.shards import arrow_schema
+from packer.similarity.likeness import Likeness, Similarity
 from packer.stage import Job, PartitionReport, Progress
 from packer.versions import versions
 
@@ -205,6 +206,7 @@ def _finish(
         packing_factor=totals.segments / totals.rows,
         shards=shards,
         validation=held,
+        similarity=_similarity(job, reports),
     )
 
 
@@ -245,6 +247,14 @@ def _lp_bound(reports: Sequence[PartitionReport]) -> int | None:
     """Of all blocks, each planned for itself; None where the strategy knows none."""
     bounds = [block.lp_bound for report in reports for block in report.blocks if block.lp_bound is not None]
     return sum(bounds) if bounds else None
+
+
+def _similarity(job: Job, reports: Sequence[PartitionReport]) -> Similarity | None:
+    if job.strategy != "semantic":
+        return None
+    embedding, group = job.read.embedding_field, job.read.group_field
+    by = f"field {embedding}" if embedding else "groups alone" if group else "TF-IDF of the tokens"
+    return Similarity.of(sum((one.likeness for one in reports), Likeness()), by, job.similarity_threshold)
 
 
 def _masked_documents(reports: Sequence[PartitionReport]) -> int:

@@ -48,6 +48,12 @@ class Plan:
         """Tokens of each row: int64 (R,)."""
         return np.diff(offsets_of(self.length)[self.row_offsets])
 
+    def document_rows(self) -> Int64Array:
+        """The row of each document, int64 (n,), in a plan that places each of n documents whole."""
+        row = np.empty(len(self.doc), np.int64)
+        row[self.doc] = np.repeat(np.arange(self.rows), np.diff(self.row_offsets))
+        return row
+
     def take_rows(self, order: Int64Array) -> Plan:
         """The same rows in another order; `order` is int64 (R,) or a subset of the row numbers."""
         counts = np.diff(self.row_offsets)[order]

@@ -10,6 +10,8 @@ import numpy as np
 from packer import packing
 from packer.errors import PackerError
 from packer.plan import Int32Array, Plan
+from packer.relating import planned
+from packer.similarity import Traits
 
 
 class PlanTimeError(PackerError):
@@ -25,12 +27,13 @@ def plan_rows(
     rng: np.random.Generator,
     effort: int | None = None,
     seconds: float | None = None,
+    traits: Traits | None = None,
+    threshold: float = packing.SIMILARITY_THRESHOLD,
 ) -> tuple[Plan, int | None]:
     """The plan, and of `optimal` the rows that none can go below. effort: None for the default; seconds: PlanTimeError
-    when they are over."""
-    pack = packing.load(strategy)
+    when they are over; traits: of what has these lengths, with `threshold` for `semantic`."""
     if strategy != "optimal":
-        return pack(lengths, max_length, max_segments=max_segments, rng=rng), None
+        return planned(strategy, lengths, max_length, max_segments, rng, traits, threshold), None
     from packer.packing import optimal
 
     work = packing.PLAN_EFFORT if effort is None else effort

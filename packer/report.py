@@ -8,6 +8,7 @@ from typing import Any
 from packer import chat_summary
 from packer.manifest import Manifest, TokenizerFacts
 from packer.pipeline import Result
+from packer.similarity.likeness import Similarity
 from packer.windowing import Coverage, Windowing
 
 LABEL_WIDTH = 12
@@ -58,7 +59,16 @@ def _row_lines(manifest: Manifest) -> list[tuple[str, str]]:
         ("rows", f"{totals.rows:,} of at most {manifest.max_length:,} tokens, by {manifest.options.strategy}"),
         ("full", f"{manifest.efficiency:.2%}, {_above_bound(manifest)}"),
         ("segments", f"{totals.segments:,}, {manifest.packing_factor:.1f} a row, {cut}"),
+        *([("alike", similarity_as_text(manifest.similarity))] if manifest.similarity else []),
     ]
+
+
+def similarity_as_text(found: Similarity) -> str:
+    more = f"{found.rows:,} rows, {found.best_fit_rows:,} by best fit alone"
+    if found.in_row is None or found.random is None or found.near_duplicates_per_row is None:
+        return more
+    near = f"{found.near_duplicates_per_row:.2f} pairs a row above {found.threshold:g}"
+    return f"{found.in_row:.3f} in a row, {found.random:.3f} at random, by {found.by}; {near}; {more}"
 
 
 def _window_lines(manifest: Manifest, window: Windowing, coverage: Coverage) -> list[tuple[str, str]]:
@@ -184,4 +194,5 @@ def facts(result: Result) -> dict[str, Any]:
         "packing_factor": manifest.packing_factor,
         "shards": len(manifest.shards),
         "validation": asdict(manifest.validation) if manifest.validation else None,
+        "similarity": asdict(manifest.similarity) if manifest.similarity else None,
     }

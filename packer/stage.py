@@ -26,12 +26,14 @@ from packer.encoding import ChatEnds, Encoded, encode
 from packer.errors import InputError
 from packer.interleave import Stream, generator
 from packer.manifest import Totals
-from packer.packing import overlong
+from packer.packing import SIMILARITY_THRESHOLD, overlong
 from packer.packing.overlong import Losses, OverlongError, Trained
 from packer.plan import Int32Array, Plan, offsets_of
 from packer.planning import plan_rows
+from packer.relating import likeness_of, traits_of
 from packer.rows import Rows, gather
 from packer.schema import Skipped
+from packer.similarity.likeness import Likeness
 from packer.staging import BlockWriter, sync
 from packer.windowing import Windowing
 
@@ -70,6 +72,7 @@ class Job:
     validation: float | None = None
     plan_effort: int | None = None  # of optimal; None: its default
     plan_seconds: float | None = None  # to plan a block: an error after them, and never another plan
+    similarity_threshold: float = SIMILARITY_THRESHOLD
 
     @property
     def cut_later(self) -> bool:
@@ -98,12 +101,14 @@ class Held:
     totals: Totals = field(default_factory=Totals)
     losses: Losses = field(default_factory=Losses)
     blocks: list[BlockReport] = field(default_factory=list)
+    likeness: Likeness = field(default_factory=Likeness)
 
 
 @dataclass(frozen=True)
 class PartitionReport:
     """What became of a partition. records and tokens: by source slice; chats: what its chats and pairs came to;
-    checked: documents that both engines encoded; sampling_seconds: what the reference took for these."""
+    checked: documents that both engines encoded; sampling_seconds: what the reference took for these; likeness: of the
+    documents in rows, by strategy `semantic`."""
 
     index: int
     records: list[int]
@@ -116,6 +121,7 @@ class PartitionReport:
     checked: int = 0
     sampling_seconds: float = 0.0
     held: Held = field(default_factory=Held)
+    likeness: Likeness = field(default_factory=Likeness)
 
     @property
     def all_blocks(self) -> list[BlockReport]:
@@ -158,6 +164,7 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
         counts.checked,
         watch.seconds if watch else 0.0,
         held_out,
+        kept.likeness,
     )
 
 
@@ -182,7 +189,7 @@ class Stager:
     def _stage(self, block: Block) -> None:
         key, name = (self._partition, self._index), f"{self._name}-{self._index:05d}"
         try:
-            report, totals, losses = _stage_block(self._job, block, key, self._folder / name)
+            report, totals, losses, likeness = _stage_block(self._job, block, key, self._folder / name)
         except OverlongError as error:
             place = self._places.of(int(block.documents.segments["doc"][error.document]))
             raise InputError(
@@ -191,7 +198,7 @@ class Stager:
             ) from None
         staged = self._staged
         blocks = staged.blocks + [report] * (report.rows > 0)
-        self._staged = Held(staged.totals + totals, staged.losses + losses, blocks)
+        self._staged = Held(staged.totals + totals, staged.losses + losses, blocks, staged.likeness + likeness)
         self._index += 1
 
 
@@ -310,21 +317,32 @@ def plan_block(job: Job, block: Block, rng: np.random.Generator) -> tuple[Plan, 
         trained = Trained.of(documents.trained, block.masked, documents.row_offsets)
     kept = overlong.keep(lengths, job.max_length, job.overlong, min_tokens=job.min_tokens, trained=trained)
     pieces = overlong.whole(kept) if job.cut_later else overlong.split(kept, job.max_length)
-    counted = -(-pieces.length // job.segment_multiple) * job.segment_multiple
+    strategy = "none" if job.cut_later else job.strategy
     plan, bound = plan_rows(
-        "none" if job.cut_later else job.strategy,
-        counted,
+        strategy,
+        _counted(pieces.length, job),
         job.max_length,
         max_segments=job.max_segments,
         rng=rng,
         effort=job.plan_effort,
         seconds=job.plan_seconds,
+        traits=None if block.traits is None else block.traits.take(pieces.doc),
+        threshold=job.similarity_threshold,
     )
     placed = Plan(pieces.doc[plan.doc], pieces.start[plan.doc], pieces.length[plan.doc], plan.row_offsets)
     return placed, kept.stop, kept.losses, bound
 
 
-def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> tuple[BlockReport, Totals, Losses]:
+def _counted(lengths: Int32Array, job: Job) -> Int32Array:
+    """What segments of these lengths take of a row."""
+    return -(-lengths // job.segment_multiple) * job.segment_multiple
+
+
+def _stage_block(
+    job: Job, block: Block, key: tuple[int, int], folder: Path
+) -> tuple[BlockReport, Totals, Losses, Likeness]:
+    documents = block.documents
+    block = replace(block, traits=traits_of(job.strategy, block.traits, documents.tokens, documents.row_offsets))
     plan, stops, losses, bound = plan_block(job, block, generator(job.seed, Stream.TIES, *key))
     if job.order != "plan" and not job.cut_later:
         plan = plan.take_rows(generator(job.seed, Stream.ROWS, *key).permutation(plan.rows))
@@ -339,7 +357,12 @@ def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> 
         masked_documents=int(block.masked.sum()),
     )
     masked = block.documents.trained is not None
-    return BlockReport(folder.name, plan.rows, plan.tokens, masked, digests, bound), totals, losses
+    likeness = Likeness()
+    if job.strategy == "semantic":
+        rng = generator(job.seed, Stream.LIKENESS, *key)
+        how = (job.max_length, job.max_segments, job.similarity_threshold)
+        likeness = likeness_of(block.traits, plan, _counted(plan.length, job), *how, rng)
+    return BlockReport(folder.name, plan.rows, plan.tokens, masked, digests, bound), totals, losses, likeness
 
 
 def write_block(source: Rows, plan: Plan, stops: Int32Array, folder: Path) -> dict[str, str]:

@@ -14,10 +14,10 @@ ROOT = Path(packer.__file__).parent
 # From the ground up: a module imports only from lines above its own, or from its own package.
 ROOMS = [
     "errors schema plan threads conversation",
-    "lengths interleave windowing",
+    "lengths interleave windowing similarity",
     "metrics",
     "packing rows batching",
-    "pricing sampling",
+    "pricing sampling relating",
     "recommending",
     "remote",
     "corpus tokenizer staging alignment versions memory",

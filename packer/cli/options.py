@@ -24,6 +24,7 @@ DEBUG = "packer.debug"  # among what click keeps with a command
 F = TypeVar("F", bound=Callable[..., Any])
 
 FIELDS = ("text_field", "messages_field", "prompt_field", "completion_field")
+TRAIT_FIELDS = ("embedding_field", "group_field")
 OTHER_TOOLS = {
     "--append-eod": "packer appends EOS by default; --eos insists on it",
     "--seq-length": "it is --max-length here",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer.cli.options import DEBUG, chat_of, contains, read_of, tokenizer_of
+from packer.cli.options import DEBUG, TRAIT_FIELDS, chat_of, contains, read_of, tokenizer_of
 from packer.remote import Place
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def make(command: str, inputs: tuple[str, ...], out: Place, tokenizer: str | Non
     output = Output(
         compression=compression, **{name: values.pop(name) for name in ("split", "file_format", "rows_per_shard")}
     )
-    read, chat = read_of(values, ["partition_bytes"]), chat_of(tokenizer, values)
+    own = [name for name in ("partition_bytes", *TRAIT_FIELDS) if name in values]
+    read, chat = read_of(values, own), chat_of(tokenizer, values)
     job = Job(read=read, tokenizer=tokenizer_of(tokenizer, values), chat=chat, **values)
     if dry_run:
         _estimate(inputs, out, job, layout, output, quiet, report_file)

@@ -63,6 +63,18 @@ from packer.schema import BOUNDARIES, VALIDATION
     metavar="R",
     help="Hold out this part of the documents, by a hash of their tokens, as a second split, one document a row.",
 )
+@click.option("--group-field", metavar="F", help="Only documents with the same string or integer in F share a row.")
+@click.option(
+    "--embedding-field",
+    metavar="F",
+    help="Field of vectors that --strategy semantic compares documents by; default: TF-IDF of their tokens.",
+)
+@click.option(
+    "--similarity-threshold",
+    type=click.FloatRange(0, 1, min_open=True),
+    metavar="S",
+    help="--strategy semantic keeps documents of more than this cosine similarity apart; default: 0.9.",
+)
 @labels_option("aligned")
 @click.option(
     "--boundaries", type=click.Choice(BOUNDARIES), default="document", show_default=True, help="What attends."
@@ -105,5 +117,22 @@ def _settle(values: dict[str, Any]) -> None:
         raise click.UsageError(f"--max-length {values['max_length']} is no multiple of --segment-multiple {multiple}")
     if values["strategy"] == "wrapped" and multiple > 1:
         raise click.UsageError("--segment-multiple leaves room in rows, and --strategy wrapped leaves none")
+    _settle_traits(values)
     if values["strategy"] == "wrapped" and values["max_segments"]:
         raise click.UsageError("--max-segments cannot hold for --strategy wrapped, which fills rows whatever they hold")
+
+
+def _settle_traits(values: dict[str, Any]) -> None:
+    """What documents are put together by. A threshold that is not given is the job's own."""
+    strategy, threshold = values["strategy"], values.pop("similarity_threshold")
+    if values["embedding_field"] and strategy != "semantic":
+        raise click.UsageError(f"--embedding-field is for --strategy semantic, not for {strategy}")
+    if values["group_field"] and strategy in ("wrapped", "optimal"):
+        why = "joins all documents" if strategy == "wrapped" else "plans all documents of a block together"
+        raise click.UsageError(f"--group-field cannot hold for --strategy {strategy}, which {why}")
+    if threshold is not None:
+        if strategy != "semantic":
+            raise click.UsageError(f"--similarity-threshold is for --strategy semantic, not for {strategy}")
+        if values["group_field"] and not values["embedding_field"]:
+            raise click.UsageError("--similarity-threshold needs vectors, and with --group-field alone there are none")
+        values["similarity_threshold"] = threshold

@@ -17,6 +17,8 @@ import numpy as np
 from packer.conversation import Rendered
 from packer.corpus.documents import TextBatch, TokenBatch
 from packer.plan import BoolArray, Int32Array, Int64Array, offsets_of
+from packer.similarity import Traits
+from packer.similarity.traits import joined
 
 TEXT_BATCH_CHARS = 2 << 20  # characters of text after which a batch is closed
 TOKEN_BATCH_IDS = 1 << 19  # ready-made ids after which a batch is closed
@@ -39,7 +41,18 @@ class Tokens:
     masked: BoolArray
 
 
-Block = list[str | Rendered | None] | Tokens
+Plain = list[str | Rendered | None] | Tokens
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A block of records with the traits of each, those of bad ones included."""
+
+    block: Plain
+    traits: Traits
+
+
+Block = Plain | Marked
 
 
 def tokens_of(documents: list[Ids | None]) -> Tokens:
@@ -57,6 +70,12 @@ def tokens_of(documents: list[Ids | None]) -> Tokens:
 
 def first_of(block: Block, count: int) -> Block:
     """The block's first `count` records."""
+    if isinstance(block, Marked):
+        return Marked(_first_of(block.block, count), block.traits.take(slice(count)))
+    return _first_of(block, count)
+
+
+def _first_of(block: Plain, count: int) -> Plain:
     if not isinstance(block, Tokens):
         return block[:count]
     kept = int(np.searchsorted(block.kept, count))
@@ -68,6 +87,7 @@ def first_of(block: Block, count: int) -> Block:
 
 def bad_in(block: Block) -> int:
     """Records of the block that hold no document."""
+    block = block.block if isinstance(block, Marked) else block
     return block.count - len(block.kept) if isinstance(block, Tokens) else block.count(None)
 
 
@@ -80,18 +100,25 @@ class Batcher:
         self._texts: list[str] = []
         self._chats: dict[int, Rendered] = {}  # by place among the texts
         self._chars = 0
+        self._traits: list[tuple[Traits, list[int]]] = []  # of a block, and the places in it of the texts
         self._tokens: list[TokenBatch] = []
 
     def add(self, block: Block) -> Iterator[TextBatch | TokenBatch]:
         """Takes a block; yields the batches that it completes."""
+        marked = block if isinstance(block, Marked) else None
+        if isinstance(block, Marked):
+            block = block.block
+        traits = marked.traits if marked else None
         if isinstance(block, Tokens):
             yield from self._close_texts()
-            yield from self._add_tokens(block)
+            yield from self._add_tokens(block, traits)
             return
         yield from self._close_tokens()
         for ordinal, text in enumerate(block, self.records):
             if text is None:
                 continue
+            if traits is not None:
+                self._mark(traits, ordinal - self.records)
             self._ordinals.append(ordinal)
             if not isinstance(text, str):
                 self._chats[len(self._texts)] = text
@@ -107,18 +134,27 @@ class Batcher:
         yield from self._close_texts()
         yield from self._close_tokens()
 
-    def _add_tokens(self, block: Tokens) -> Iterator[TokenBatch]:
-        self._tokens.append(TokenBatch(block.kept + self.records, block.ids, block.offsets, block.mask, block.masked))
+    def _add_tokens(self, block: Tokens, traits: Traits | None) -> Iterator[TokenBatch]:
+        kept = None if traits is None else traits.take(block.kept)
+        ordinals = block.kept + self.records
+        self._tokens.append(TokenBatch(ordinals, block.ids, block.offsets, block.mask, block.masked, kept))
         self.records += block.count
         ids = sum(len(batch.ids) for batch in self._tokens)
         if ids >= TOKEN_BATCH_IDS or sum(len(batch.ordinals) for batch in self._tokens) >= BATCH_DOCUMENTS:
             yield from self._close_tokens()
 
+    def _mark(self, traits: Traits, place: int) -> None:
+        if not self._traits or self._traits[-1][0] is not traits:
+            self._traits.append((traits, []))
+        self._traits[-1][1].append(place)
+
     def _close_texts(self) -> Iterator[TextBatch]:
         if self._texts:
             ordinals, texts, chats = np.array(self._ordinals, np.int64), self._texts, self._chats
             self._ordinals, self._texts, self._chats, self._chars = [], [], {}, 0
-            yield TextBatch(ordinals, texts, chats)
+            traits = joined([of_block.take(np.array(places)) for of_block, places in self._traits])
+            self._traits = []
+            yield TextBatch(ordinals, texts, chats, traits)
 
     def _close_tokens(self) -> Iterator[TokenBatch]:
         batches, self._tokens = self._tokens, []
@@ -136,4 +172,5 @@ def _join(batches: list[TokenBatch]) -> TokenBatch:
         offsets_of(np.concatenate([np.diff(batch.offsets) for batch in batches])),
         mask,
         np.concatenate([batch.masked for batch in batches]),
+        joined([batch.traits for batch in batches]),
     )

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from packer.corpus import schema as schemas
 from packer.corpus.batches import Block
-from packer.corpus.records import BadRecordError, Reading, block_of, too_long
+from packer.corpus.records import BadRecordError, Reading, too_long
 from packer.corpus.sources import Schema
 from packer.errors import InputError
 
@@ -47,7 +47,7 @@ def chat_block(batch: pa.RecordBatch, first: int, reading: Reading) -> Block:
         except BadRecordError as error:
             reading.bad_at("row", first + row, str(error))
         documents.append(document)
-    return block_of(documents, reading.schema)
+    return reading.block_of(documents)
 
 
 def without_nulls(value: Any) -> Any:

@@ -8,8 +8,8 @@ A batch may hold gigabytes, and its rows may differ a thousandfold in length, so
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -18,12 +18,13 @@ import pyarrow as pa
 
 from packer.conversation import Rendered
 from packer.corpus import schema as schemas
-from packer.corpus.batches import Block
+from packer.corpus.batches import Block, Marked, Plain
 from packer.corpus.chat_columns import chat_block, is_text, names_of
 from packer.corpus.records import Reading, too_long
 from packer.corpus.sources import ReadOptions, Schema
 from packer.corpus.streams import not_utf8
 from packer.corpus.token_columns import check_lists, list_sizes, token_block
+from packer.corpus.traits import TraitReader
 from packer.errors import InputError
 from packer.plan import Int64Array, offsets_of
 
@@ -33,20 +34,28 @@ WINDOW_ROWS = 1 << 16  # rows whose sizes are looked at together
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that hold the content: its schema, the column of the mask if there is one, and what else of a chat's
-    or a pair's record is read."""
+    """The columns that hold the content: its schema, the column of the mask if there is one, what else of a chat's or a
+    pair's record is read, and those of `packer.corpus.traits`."""
 
     schema: Schema
     mask: str | None = None
     others: tuple[str, ...] = ()
+    traits: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
-        return [self.schema.field, *([] if self.mask is None else [self.mask]), *self.others]
+        names = [self.schema.field, *([] if self.mask is None else [self.mask]), *self.others, *self.traits]
+        return list(dict.fromkeys(names))
 
 
 def find(table: pa.Schema, path: str, options: ReadOptions) -> Columns:
     """The columns of a table to read. Raises InputError where there are none, or of a type that cannot serve."""
+    traits = TraitReader(options)
+    traits.check_columns(table, path)
+    return replace(_content(table, path, options), traits=traits.fields)
+
+
+def _content(table: pa.Schema, path: str, options: ReadOptions) -> Columns:
     schema = schemas.of_columns(table.names, path, options)
     if schema.rendered:
         return Columns(schema, others=tuple(names_of(table, schema, path)[1:]))
@@ -72,10 +81,19 @@ def blocks(batch: pa.RecordBatch, columns: Columns, first: int, reading: Reading
             piece, row = part.slice(start, stop - start), first + window + start
             if columns.schema.rendered:
                 yield chat_block(piece.select(columns.names), row, reading)
-            elif columns.schema.kind == "text":
-                yield _text_block(piece.column(columns.schema.field), columns.schema.field, row, reading)
+            elif columns.traits:
+                traits, faults = reading.traits.of_columns(piece)
+                yield Marked(_block(piece, columns, row, reading, faults), traits)
             else:
-                yield token_block(piece, columns.schema.field, columns.mask, row, reading)
+                yield _block(piece, columns, row, reading, {})
+
+
+def _block(piece: pa.RecordBatch, columns: Columns, row: int, reading: Reading, faults: Mapping[int, str]) -> Plain:
+    """faults: what is wrong with rows apart from their content."""
+    field = columns.schema.field
+    if columns.schema.kind == "text":
+        return _text_block(piece.column(field), field, row, reading, faults)
+    return token_block(piece, field, columns.mask, row, reading, faults)
 
 
 def _sizes(batch: pa.RecordBatch, columns: Columns) -> Int64Array:
@@ -97,7 +115,7 @@ def cut(sizes: Int64Array, limit: int) -> Iterator[tuple[int, int]]:
         start = stop
 
 
-def _text_block(texts: pa.Array, field: str, first: int, reading: Reading) -> Block:
+def _text_block(texts: pa.Array, field: str, first: int, reading: Reading, faults: Mapping[int, str]) -> Plain:
     if pa.types.is_null(texts.type):
         starts, data = [0] * (len(texts) + 1), memoryview(b"")
     else:
@@ -119,7 +137,8 @@ def _text_block(texts: pa.Array, field: str, first: int, reading: Reading) -> Bl
                 text = str(data[start:stop], "utf-8")
             except UnicodeDecodeError as error:
                 reason = f"field {field} is {not_utf8(bytes(data[start:stop]), error.start)}"
-        if reason:
+        if reason := reason or faults.get(row):
+            text = None
             reading.bad_at("row", first + row, reason)
         block.append(text)
     return block

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from packer.conversation import Rendered
 from packer.plan import BoolArray, Int32Array, Int64Array
 from packer.schema import Skipped
+from packer.similarity import Traits
 
 KEPT_REASONS = 100  # skipped records whose reasons are kept; all are counted
 
@@ -18,24 +19,26 @@ KEPT_REASONS = 100  # skipped records whose reasons are kept; all are counted
 @dataclass(frozen=True)
 class TextBatch:
     """Texts to tokenize. ordinals: int64 (n,); chats: what is known of those texts that a chat or a pair was rendered
-    to, by their place among the texts."""
+    to, by their place among the texts; traits: of the documents, where they are asked for."""
 
     ordinals: Int64Array
     texts: list[str]
     chats: dict[int, Rendered] = field(default_factory=dict)
+    traits: Traits | None = None
 
 
 @dataclass(frozen=True)
 class TokenBatch:
     """Ready-made documents. ordinals: int64 (n,); ids: int32 (t,) flat; offsets: int64 (n+1,), document i is
     ids[offsets[i]:offsets[i+1]]; mask: bool (t,), the tokens to train on, or None where every record trains on all;
-    masked: bool (n,), the documents that came with a mask."""
+    masked: bool (n,), the documents that came with a mask; traits: of the documents, where they are asked for."""
 
     ordinals: Int64Array
     ids: Int32Array
     offsets: Int64Array
     mask: BoolArray | None
     masked: BoolArray
+    traits: Traits | None = None
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import Any
 from packer.corpus import schema as schemas
 from packer.corpus.batches import Block
 from packer.corpus.chat_columns import without_nulls
-from packer.corpus.records import BadRecordError, Reading, block_of
+from packer.corpus.records import BadRecordError, Reading
 from packer.corpus.sources import ReadOptions, Source
 from packer.errors import InputError, PackerError, UsageError
 
@@ -66,7 +66,7 @@ def read(reading: Reading) -> Iterator[Block]:
             document = convert({k: without_nulls(v) for k, v in record.items()} if rendered else record)
         except BadRecordError as error:
             reading.bad(f"row {number}", str(error))
-        yield block_of([document], schema)
+        yield reading.block_of([document])
 
 
 def _records(source: Source) -> Iterator[Any]:

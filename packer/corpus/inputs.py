@@ -32,7 +32,16 @@ def find_sources(inputs: Sequence[str], options: ReadOptions, *, out: str | None
     walk = _Walk(options, None if out is None else remote.canonical(out))
     for argument in inputs:
         walk.argument(remote.local_path(argument), found)
+    _check_traits(found.sources, options)
     return found
+
+
+def _check_traits(sources: Sequence[Source], options: ReadOptions) -> None:
+    for name, field in (("--embedding-field", options.embedding_field), ("--group-field", options.group_field)):
+        for source in sources:
+            if field is not None and source.format in ("text", "packed"):
+                what = "a text file" if source.format == "text" else "a packer data set, which keeps none"
+                raise UsageError(f"{name} {field}: {source.path} is {what}; only records have fields")
 
 
 class _Walk:

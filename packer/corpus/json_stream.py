@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from packer.corpus.batches import Block
-from packer.corpus.records import BadRecordError, Reading, block_of, too_long
+from packer.corpus.records import BadRecordError, Reading, too_long
 from packer.corpus.sources import ReadOptions
 from packer.corpus.streams import chunks, open_bytes
 from packer.errors import InputError
@@ -26,7 +26,7 @@ MARGIN = 16  # a number, literal or escape may go on past the window's end: noth
 
 def read(reading: Reading) -> Iterator[Block]:
     """Blocks of one record each."""
-    schema, path = reading.schema, reading.source.path
+    path = reading.source.path
     convert = reading.converter()
     with open_bytes(reading.source) as stream:
         for number, record in enumerate(values(stream, path, reading.options), 1):
@@ -37,7 +37,7 @@ def read(reading: Reading) -> Iterator[Block]:
                 document = convert(record)
             except BadRecordError as error:
                 reading.bad(f"record {number}", str(error))
-            yield block_of([document], schema)
+            yield reading.block_of([document])
 
 
 def head(stream: BinaryIO, path: str, options: ReadOptions) -> Iterator[tuple[str, object]]:

@@ -11,7 +11,7 @@ import orjson
 
 from packer.corpus import schema as schemas
 from packer.corpus.batches import Block
-from packer.corpus.records import BadRecordError, Reading, block_of, parse_line, too_long
+from packer.corpus.records import BadRecordError, Reading, parse_line, too_long
 from packer.corpus.sources import ReadOptions, Slice
 from packer.corpus.streams import CHUNK, chunks, lines, open_bytes
 
@@ -85,7 +85,7 @@ class _Lines:
                     if line is None or line.strip(JSON_SPACE):
                         documents.append(self._again(line, number))
             first += len(group)
-            yield block_of(documents, self._reading.schema)
+            yield self._reading.block_of(documents)
 
     def _again(self, line: bytes | None, number: int) -> Any:
         """The document of a line that the fast way refused, or None after reporting what is wrong with it."""

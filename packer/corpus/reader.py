@@ -11,6 +11,7 @@ from packer.corpus.batches import Batcher, Block, bad_in, first_of
 from packer.corpus.documents import KEPT_REASONS, Tally, TextBatch, TokenBatch
 from packer.corpus.records import Reading
 from packer.corpus.sources import Partition, ReadOptions, Slice
+from packer.corpus.traits import TraitReader
 from packer.errors import RecordError
 
 FORMATS: dict[str, Callable[[Reading], Iterator[Block]]] = {
@@ -40,6 +41,7 @@ class PartitionReader:
     def __init__(self, partition: Partition, options: ReadOptions, render: Render | None = None) -> None:
         self.tally = Tally()
         self._partition, self._options, self._render = partition, options, render
+        self._traits = TraitReader(options)
 
     def __iter__(self) -> Iterator[TextBatch | TokenBatch]:
         batcher = Batcher()
@@ -54,12 +56,12 @@ class PartitionReader:
     def _blocks(self, piece: Slice, batcher: Batcher) -> Iterator[Block]:
         limit, options = self._options.limit, self._options
         if limit is None:
-            yield from FORMATS[piece.source.format](Reading(piece, options, self.tally, self._render))
+            yield from FORMATS[piece.source.format](Reading(piece, options, self.tally, self._render, self._traits))
             return
         # Formats read ahead of what they yield, so bad records are noted apart until it is known which ones count.
         noted = Tally()
         counted = 0
-        reading = Reading(piece, replace(options, on_error="skip"), noted, self._render)
+        reading = Reading(piece, replace(options, on_error="skip"), noted, self._render, self._traits)
         for block in FORMATS[piece.source.format](reading):
             if batcher.records >= limit:
                 return

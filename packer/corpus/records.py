@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from packer.conversation import Render, Rendered, RenderError
 from packer.corpus import schema as schemas
-from packer.corpus.batches import Block, Ids, tokens_of
+from packer.corpus.batches import Block, Ids, Marked, Plain, tokens_of
 from packer.corpus.chats import ChatError, conversation_of
 from packer.corpus.documents import Tally
 from packer.corpus.sources import ReadOptions, Schema, Slice
 from packer.corpus.streams import count_newlines, not_utf8
+from packer.corpus.traits import Traited, TraitError, TraitReader
 from packer.errors import RecordError, UsageError
 from packer.plan import BoolArray, Int32Array
 
@@ -39,9 +40,17 @@ class BadRecordError(ValueError):
 class Reading:
     """What a format needs while it reads one slice: the slice, the options, and what to do about a bad record."""
 
-    def __init__(self, piece: Slice, options: ReadOptions, tally: Tally, render: Render | None = None) -> None:
+    def __init__(
+        self,
+        piece: Slice,
+        options: ReadOptions,
+        tally: Tally,
+        render: Render | None = None,
+        traits: TraitReader | None = None,
+    ) -> None:
         self.slice, self.source, self.options, self._tally = piece, piece.source, options, tally
         self._render = render
+        self.traits = traits or TraitReader(options)
         # Lines or rows of the source before the slice; formats whose slices are not bytes put their own here.
         self.count_before: Callable[[], int] = lambda: count_newlines(self.source, piece.start) if piece.start else 0
         self._before: int | None = None
@@ -52,11 +61,34 @@ class Reading:
 
     def on(self, piece: Slice) -> Reading:
         """The same reading of another slice."""
-        return Reading(piece, self.options, self._tally, self._render)
+        return Reading(piece, self.options, self._tally, self._render, self.traits)
 
     def converter(self, *, whole: bool = True) -> Callable[[object], Any]:
-        """What makes a parsed record its document (a chat: a list of texts); it raises BadRecordError. whole: lone
-        surrogates are looked for, which one of the parsers lets through."""
+        """What makes a parsed record its document (a chat: a list of texts), what `block_of` takes; it raises
+        BadRecordError. whole: lone surrogates are looked for, which one of the parsers lets through."""
+        convert = self._converter(whole)
+        if not self.traits.fields:
+            return convert
+
+        def with_traits(record: object) -> Traited:
+            document = convert(record)
+            try:
+                return self.traits.of_record(record, document)
+            except TraitError as error:
+                raise BadRecordError(str(error)) from None
+
+        return with_traits
+
+    def block_of(self, documents: list[Any]) -> Block:
+        """What a converter made of records, one after another, as a block; None is a bad record."""
+        if not self.traits.fields:
+            return _block_of(documents, self.schema)
+        contents = [None if one is None else one.document for one in documents]
+        several = self.schema.rendered
+        counts = [len(content) if several and content is not None else 1 for content in contents]
+        return Marked(_block_of(contents, self.schema), self.traits.gathered(documents, counts))
+
+    def _converter(self, whole: bool) -> Callable[[object], Any]:
         schema = self.schema
         if schema.rendered:
             return _renderer(schema, self._render, self.source.path, whole)
@@ -197,8 +229,7 @@ def _kind(value: object) -> str:
     return TYPE_NAMES.get(type(value), f"a {type(value).__name__}")
 
 
-def block_of(documents: list[Any], schema: Schema) -> Block:
-    """What a converter made of records, one after another, as a block; None is a bad record."""
+def _block_of(documents: list[Any], schema: Schema) -> Plain:
     if schema.kind == "input_ids":
         return tokens_of(documents)
     if schema.rendered:

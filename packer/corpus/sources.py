@@ -22,6 +22,7 @@ class ReadOptions:
     partition_bytes: size a partition aims at, in bytes as stored
     limit: records read of a partition, None for all
     allow_lossy: a packer data set that lost tokens is read all the same
+    embedding_field, group_field: the fields of what documents are put together by (see `packer.corpus.traits`)
     """
 
     schema: str | None = None
@@ -35,6 +36,8 @@ class ReadOptions:
     partition_bytes: int = 256 << 20
     limit: int | None = None
     allow_lossy: bool = False
+    embedding_field: str | None = None
+    group_field: str | None = None
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from typing import Any, BinaryIO
 
 from packer.corpus.batches import Block
-from packer.corpus.records import BadRecordError, Reading, block_of
+from packer.corpus.records import BadRecordError, Reading
 from packer.corpus.schema import EXTRA_FIELDS
 from packer.corpus.sources import ReadOptions, Source
 from packer.corpus.streams import open_bytes
@@ -19,9 +19,9 @@ from packer.errors import InputError
 def read(reading: Reading) -> Iterator[Block]:
     """Blocks of one row each. A row's place is the line where it begins."""
     convert = reading.converter(whole=False)
-    wanted = frozenset((*reading.schema.fields, *(EXTRA_FIELDS if reading.schema.rendered else ())))
-    with open_bytes(reading.source) as stream:
-        rows = _rows(stream, reading.source, reading.options)
+    extra = EXTRA_FIELDS if reading.schema.rendered else ()
+    wanted = frozenset((*reading.schema.fields, *reading.traits.fields, *extra))
+    with open_bytes(reading.source) as stream, closing(_rows(stream, reading.source, reading.options)) as rows:
         _, header = next(rows, (1, []))
         for line, row in rows:
             document: Any = None
@@ -29,7 +29,7 @@ def read(reading: Reading) -> Iterator[Block]:
                 document = convert(_record(header, row, wanted))
             except BadRecordError as error:
                 reading.bad(f"line {line}", str(error))
-            yield block_of([document], reading.schema)
+            yield reading.block_of([document])
 
 
 def columns(source: Source, options: ReadOptions) -> list[str]:
@@ -53,7 +53,7 @@ def _record(header: list[str], row: list[str], wanted: frozenset[str]) -> dict[s
     return record
 
 
-def _rows(stream: BinaryIO, source: Source, options: ReadOptions) -> Iterator[tuple[int, list[str]]]:
+def _rows(stream: BinaryIO, source: Source, options: ReadOptions) -> Generator[tuple[int, list[str]]]:
     """(first line, fields) of each row that is not blank. Raises InputError where quoting goes wrong, since what
     follows could then be taken for the wrong rows."""
     with _text_lines(stream) as text:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,8 +78,16 @@ class _Faults:
         return list(zip(rows[lists].tolist(), (at - offsets[lists]).tolist(), at.tolist(), strict=True))
 
 
-def token_block(batch: pa.RecordBatch, field: str, mask_field: str | None, first: int, reading: Reading) -> Tokens:
-    """The rows of a small batch, which are the slice's rows from `first` on."""
+def token_block(
+    batch: pa.RecordBatch,
+    field: str,
+    mask_field: str | None,
+    first: int,
+    reading: Reading,
+    others: Mapping[int, str],
+) -> Tokens:
+    """The rows of a small batch, which are the slice's rows from `first` on. others: what is wrong with rows apart from
+    their tokens."""
     rows = np.arange(batch.num_rows)
     faults = _Faults(batch.num_rows)
     ids = _Lists.of(batch.column(field))
@@ -88,6 +97,8 @@ def token_block(batch: pa.RecordBatch, field: str, mask_field: str | None, first
         faults.add(row, id_reason(field, int(ids.values[at]), position))
     for row in np.flatnonzero(ids.sizes * 4 > reading.options.max_record_bytes).tolist():
         faults.add(row, too_long(reading.options))
+    for row, reason in others.items():
+        faults.add(row, reason)
     mask = None
     if mask_field is not None:
         mask = _mask(_Lists.of(batch.column(mask_field)), mask_field, ids, faults)

@@ -6,7 +6,8 @@ One strategy, one file, one line in `STRATEGIES`. Each is a function `pack` with
 
 lengths: int32 (n,), tokens of each document (or piece of one, see `overlong`), at least 1. All but `wrapped` need
 them to be at most max_length. The plan places every token exactly once. `rng` settles ties, so that seeds give other
-rows at the same count. Strategy modules are imported when used: listing them costs nothing.
+rows at the same count. What `semantic` knows of documents beyond their lengths it takes as further arguments. Strategy
+modules are imported when used: listing them costs nothing.
 
     >>> pack = load("bfd")
     >>> pack(np.array([3, 2, 1], np.int32), 4, rng=np.random.default_rng(0)).rows
@@ -33,8 +34,10 @@ STRATEGIES = {
     "first-fit": "first row with room, documents in input order",
     "wrapped": "concatenate everything and cut: full rows, documents cut",
     "none": "one document a row",
+    "semantic": "like documents share a row, near-duplicates do not",
 }
 EXTRAS = {"optimal": ("highspy", "optimal")}  # strategies that need a package more: it, and the extra that brings it
+SIMILARITY_THRESHOLD = 0.9  # of semantic
 PLAN_EFFORT = 60  # of optimal, for a block
 OVERLONG = ("split", "truncate", "truncate-left", "drop", "error")
 ORDERS = {
