@@ -60,8 +60,10 @@ def likeness_of(
     threshold: float,
     rng: np.random.Generator,
 ) -> Likeness:
-    """What planning by similarity came to: nothing for other strategies than `semantic`. traits: of the documents of the
-    plan; lengths: int32 (s,), what each segment counts as."""
+    """What planning by similarity came to: nothing for other strategies than `semantic`.
+
+    traits: of the documents of the plan; lengths: int32 (s,), what each segment counts as.
+    """
     if strategy != "semantic" or not plan.rows:
         return Likeness()
     found = Likeness(rows=plan.rows)
