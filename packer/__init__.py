@@ -7,9 +7,11 @@ Rooms, each importing only from those above it:
 
     errors · plan · schema        the words: failures, the plan's arrays, the columns on disk
     windowing                     windows every S tokens: where, and what they cover; pure NumPy
+    similarity/                   which documents are alike, in whole numbers; pure NumPy
     packing/ · rows · interleave  the algorithms, pure NumPy: plan, gather, order
     lengths · batching · pricing/ what each way of batching would cost, from lengths alone
     metrics · recommending        the least it can cost; what to choose, and why
+    relating                      planning by what documents have in common: groups, vectors
     sampling/                     which rows come in which batch of which rank
     remote/                       what lies in a store and is named by a URL
     corpus/ · tokenizer           documents from every input form; what a tokenizer's folder says

@@ -51,6 +51,7 @@ def planned(
 
 
 def likeness_of(
+    strategy: str,
     traits: Traits | None,
     plan: Plan,
     lengths: Int32Array,
@@ -59,9 +60,11 @@ def likeness_of(
     threshold: float,
     rng: np.random.Generator,
 ) -> Likeness:
-    """What planning by similarity came to. traits: of the documents of the plan; lengths: int32 (s,), what each
-    segment counts as."""
-    if not plan.rows:
+    """What planning by similarity came to: nothing for other strategies than `semantic`.
+
+    traits: of the documents of the plan; lengths: int32 (s,), what each segment counts as.
+    """
+    if strategy != "semantic" or not plan.rows:
         return Likeness()
     found = Likeness(rows=plan.rows)
     if traits is not None and traits.vectors is not None:

@@ -357,11 +357,8 @@ def _stage_block(
         masked_documents=int(block.masked.sum()),
     )
     masked = block.documents.trained is not None
-    likeness = Likeness()
-    if job.strategy == "semantic":
-        rng = generator(job.seed, Stream.LIKENESS, *key)
-        how = (job.max_length, job.max_segments, job.similarity_threshold)
-        likeness = likeness_of(block.traits, plan, _counted(plan.length, job), *how, rng)
+    how = (job.max_length, job.max_segments, job.similarity_threshold, generator(job.seed, Stream.LIKENESS, *key))
+    likeness = likeness_of(job.strategy, block.traits, plan, _counted(plan.length, job), *how)
     return BlockReport(folder.name, plan.rows, plan.tokens, masked, digests, bound), totals, losses, likeness
 
 

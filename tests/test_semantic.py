@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packer.packing import bfd, semantic
@@ -40,6 +40,7 @@ def rows_of(plan: Plan) -> list[list[int]]:
     return [plan.doc[a:b].tolist() for a, b in pairwise(plan.row_offsets.tolist())]
 
 
+@settings(max_examples=40)
 @given(cases(), st.none() | st.integers(1, 4), st.booleans(), st.sampled_from([2, 5, 1024]), st.floats(0.01, 1))
 def test_each_document_once(case: Case, max_segments: int | None, grouped: bool, bucket: int, threshold: float) -> None:
     lengths, vectors, groups = case
@@ -129,6 +130,7 @@ def naive_walk(
     return rows
 
 
+@settings(max_examples=30)
 @given(st.lists(cases(), min_size=1, max_size=4), st.none() | st.integers(1, 4), st.sampled_from([0.01, 0.5, 0.9, 1.0]))
 def test_walk(parts: list[Case], max_segments: int | None, threshold: float) -> None:
     """Several buckets of different sizes at once, with batches of all and of one."""

@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packer.plan import offsets_of
@@ -62,6 +62,7 @@ def naive_vectors(texts: list[list[int]], width: int) -> list[list[int]]:
     return made
 
 
+@settings(max_examples=20)
 @given(documents, st.sampled_from([1, 5, 1 << 20]))
 def test_tfidf(texts: list[list[int]], chunk: int) -> None:
     """Whatever the chunks that documents are looked at in."""

@@ -1,4 +1,4 @@
-"""Rows whose documents belong together: Threshold Filtering Packing (Dong et al. 2024), at a bounded loss of fill.
+"""Rows whose documents belong together: Threshold Filtering Packing (Dong et al. 2025), at a bounded loss of fill.
 
     buckets   documents cut into neighbourhoods (`packer.packing.buckets`)
     walk      rows made of them, nearest document next, near-duplicates apart (`packer.packing.walk`)

@@ -92,6 +92,21 @@ def test_traits_of_every_format(tmp_path: Path, kind: str) -> None:
     assert traits.vectors.tolist() == np.repeat(compact(values), each, axis=0).tolist()
 
 
+def test_traits_through_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "set").mkdir()
+    lines = [*RECORDS, {"text": "d", "topic": None, "v": [1.0, 2.0, 3.0]}]
+    (tmp_path / "set" / "train.jsonl").write_text("".join(json.dumps(record) + "\n" for record in lines))
+    ordinals, traits, skipped = traits_of(Path(f"hf:{tmp_path / 'set'}"), **BOTH, on_error="skip")
+    assert ordinals == [0, 1, 2]
+    assert skipped == [("row 3", "field topic is null")]
+    assert traits is not None
+    assert traits.vectors is not None
+    assert traits.groups is not None
+    assert traits.groups.tolist() == [0, 1, 0]
+    assert traits.vectors.tolist() == compact(np.array([record["v"] for record in RECORDS], np.float64)).tolist()
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_one_of_the_two(tmp_path: Path, kind: str) -> None:
     path = save(tmp_path, kind, RECORDS)
