@@ -18,7 +18,7 @@ Rooms, each importing only from those above it:
     chat/ · rendering             a chat as a text, and which of its characters are trained
     engines/ · alignment          texts to exact token ids, fast where that is proved; characters to token masks
     encoding                      both, for a batch of documents
-    blocks · holdout              documents planned at once; those held out for validation
+    blocks · holdout · planning   documents planned at once; those held out for validation; a block's plan and bound
     staging · shards · manifest   what is on disk, while a run lasts and after it
     cutting                       rows cut from staged documents: windows, and the stream of `wrapped`
     stored/                       data sets read back: rows by group, documents, both as an INPUT

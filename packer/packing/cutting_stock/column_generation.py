@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from packer.lengths import Histogram
-from packer.packing.cutting_stock.bound import as_integers, rows_needed
+from packer.packing.cutting_stock.bound import UNIT, as_integers, rows_needed
 from packer.packing.cutting_stock.effort import Effort
 from packer.packing.cutting_stock.knapsack import Contents, Knapsack
 from packer.packing.cutting_stock.master import FloatArray, Master, Relaxed
@@ -23,6 +23,7 @@ from packer.plan import Int64Array
 
 SMOOTHING = 0.5
 TOLERANCE = 1e-6
+ADDED = 500  # patterns a round, at most
 
 
 @dataclass(frozen=True)
@@ -92,10 +93,11 @@ class _Search:
             contents = self._knapsack.best(values)
             self._effort.searched(self._knapsack.cells)
             self._judge(values, contents)
-            _, pieces = contents.with_each()
+            _, pieces = contents.with_each(UNIT)
             place = np.searchsorted(self._demand.lengths, np.maximum(pieces, self._demand.lengths[0]))
             worth = np.where(pieces > 0, duals[place], 0.0).sum(axis=1)
-            better = np.flatnonzero(worth > 1 + TOLERANCE)
+            better = np.argsort(-worth, kind="stable")[:ADDED]
+            better = better[worth[better] > 1 + TOLERANCE]
             if len(better):
                 break
         return of_pieces(pieces[better])

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-PIVOT_ROWS = 4e6  # rows of a basis that simplex pivots touch in about a second of a slow core
-CELLS = 2e8  # cells of a knapsack table that are computed in it
+PIVOTS = 5e6  # pivots of the simplex method, by size of the program, that a slow core does in about a second
+CELLS = 6e7  # cells of a knapsack table that it computes in one
 MODEL = 0.004  # of a unit, for each linear program and each pattern search, however small
 
 
@@ -27,12 +27,12 @@ class Effort:
     def spent(self) -> bool:
         return self._left <= 0
 
-    def pivots(self, rows: int) -> int:
-        """How many pivots of a linear program with so many rows are left."""
-        return max(int(self._left * PIVOT_ROWS / rows), 0)
+    def pivots(self, size: int) -> int:
+        """How many pivots of a linear program of that size are left."""
+        return max(int(self._left * PIVOTS / size), 0)
 
-    def solved(self, pivots: int, rows: int) -> None:
-        self._spend(pivots * rows / PIVOT_ROWS + MODEL)
+    def solved(self, pivots: int, size: int) -> None:
+        self._spend(pivots * size / PIVOTS + MODEL)
 
     def searched(self, cells: int) -> None:
         self._spend(cells / CELLS + MODEL)

@@ -18,7 +18,7 @@ from packer.plan import Int64Array
 
 NEVER = -(1 << 61)  # two of them still fit into int64
 WINDOW_CELLS = 1 << 20  # compared at a time
-FEW = 8
+FEW = 8  # entries that do not depend on one another: with fewer they are computed one by one
 CALL = 2000  # cells that take as long as calling NumPy for one capacity
 
 
@@ -123,13 +123,14 @@ class Contents:
         """Of the best row."""
         return int(self._best[-1, -1])
 
-    def with_each(self) -> tuple[Int64Array, Int64Array]:
-        """The best row that holds each length: its value, int64 (d,), and what it holds, int64 (d, most pieces),
-        longest first, then zeros."""
-        lengths = self._of.lengths
-        room = self._of.capacity - lengths
+    def with_each(self, above: int) -> tuple[Int64Array, Int64Array]:
+        """The best row that holds each length, of those that are worth more than `above`: the lengths' places, int64
+        (k,), and what the rows hold, int64 (k, most pieces), longest first, then zeros."""
         top = max(len(self._best) - 2, 0)  # the length itself is one of the pieces
-        return self._values + self._best[top, room], self._traced(lengths, room, top)
+        worth = self._values + self._best[top, self._of.capacity - self._of.lengths]
+        chosen = np.flatnonzero(worth > above)
+        lengths = self._of.lengths[chosen]
+        return chosen, self._traced(lengths, self._of.capacity - lengths, top)
 
     def _traced(self, lengths: Int64Array, room: Int64Array, layer: int) -> Int64Array:
         """The pieces of which a table's entries were made, the last one first."""

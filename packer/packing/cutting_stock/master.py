@@ -32,6 +32,9 @@ class Relaxed:
     times: FloatArray
 
 
+COLUMNS = 4  # that cost a pivot as much as a row does
+
+
 class _Silent(highspy.Highs):
     """HiGHS without its Python callbacks, which are not used here: to set them up prints a banner."""
 
@@ -65,10 +68,11 @@ class Master:
 
     def solve(self, effort: Effort) -> Relaxed | None:
         """None where effort ends before the optimum."""
-        self._model.setOptionValue("simplex_iteration_limit", min(effort.pivots(self._size), 2**31 - 1))
+        size = self._size + self._model.getNumCol() // COLUMNS
+        self._model.setOptionValue("simplex_iteration_limit", min(effort.pivots(size), 2**31 - 1))
         self._model.run()
         info = self._model.getInfo()
-        effort.solved(max(info.simplex_iteration_count, 0), self._size)
+        effort.solved(max(info.simplex_iteration_count, 0), size)
         if self._model.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return None
         found = self._model.getSolution()

@@ -9,7 +9,7 @@ these plans counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from packer.packing.cutting_stock.patterns import Sparse, joined, summed
 from packer.packing.decreasing import Moves
 from packer.plan import Int64Array
 
-THRESHOLDS = (0.6, 0.9)
+DIVES = ((0.6, 0.9), (0.75,))  # thresholds, each tried until it fails
 SINGLES = 4  # patterns that are tried as the only one to be rounded up
 
 
@@ -33,18 +33,21 @@ def dive(
     histogram: Histogram,
     max_length: int,
     effort: Effort,
-    *,
     target: int,
+    thresholds: Sequence[float],
     max_segments: int | None,
 ) -> Iterator[Moves]:
-    """Whole plans, one after each step, until one of `target` rows has to be among them or no step leads there."""
+    """Whole plans, one after each step, until one of `target` rows has to be among them or no step leads there.
+
+    thresholds: fractions from which on all are rounded up at once, each tried until it fails.
+    """
     found: Generated | None = root
     chosen: list[Sparse] = []
     times: list[Int64Array] = []
-    thresholds = list(THRESHOLDS)
+    limits = list(thresholds)
     while found is not None:
         solved, found = found, None
-        for threshold, taken in _roundings(solved.times, tuple(thresholds)):
+        for threshold, taken in _roundings(solved.times, tuple(limits)):
             used = np.flatnonzero(taken)
             patterns = [*chosen, solved.patterns.take(used).scaled(groups.step)]
             rows = [*times, taken[used]]
@@ -60,7 +63,7 @@ def dive(
                 found, chosen, times = rest, patterns, rows
                 break
             if threshold is not None:
-                thresholds.remove(threshold)  # what has failed once does so again on the smaller problem
+                limits.remove(threshold)  # what has failed once does so again on the smaller problem
 
 
 def _roundings(times: FloatArray, thresholds: tuple[float, ...]) -> Iterator[tuple[float | None, Int64Array]]:

@@ -13,7 +13,7 @@ from packer.packing.cutting_stock.effort import Effort
 from packer.packing.cutting_stock.filling import rows_of
 from packer.packing.cutting_stock.grouping import Groups
 from packer.packing.cutting_stock.patterns import of_moves
-from packer.packing.cutting_stock.rounding import dive
+from packer.packing.cutting_stock.rounding import DIVES, dive
 from packer.packing.decreasing import Moves, moves_of
 
 ROOT = 0.7  # of the effort, at most, for the linear program: the rest is for whole rows
@@ -52,10 +52,11 @@ def solve(histogram: Histogram, max_length: int, effort: Effort, *, max_segments
     best = Solved(moves, max(bound, found))
     target = max(math.ceil(root.rows - TOLERANCE), best.bound)
     while target < best.rows and not effort.spent:
-        for plan in dive(root, groups, histogram, max_length, effort, target=target, max_segments=max_segments):
-            if rows_of(plan) < best.rows:
-                best = Solved(plan, best.bound)
-            if best.rows <= target:
-                break
+        for thresholds in DIVES:
+            for plan in dive(root, groups, histogram, max_length, effort, target, thresholds, max_segments):
+                if rows_of(plan) < best.rows:
+                    best = Solved(plan, best.bound)
+                if best.rows <= target:
+                    return best
         target += 1
     return best
