@@ -29,10 +29,12 @@ from packer import (
     stored,
     tokenizer,
     upload,
+    writing,
 )
 from packer.conversation import ChatCounts
 from packer.corpus import Partition
 from packer.corpus.documents import KEPT_REASONS
+from packer.counting import Progress
 from packer.errors import EmptyError, UsageError
 from packer.executors import Execution
 from packer.manifest import InputFile, Manifest, Options, Split, TokenizerFacts, Totals
@@ -42,7 +44,7 @@ from packer.rendering import describe
 from packer.run_facts import Facts, Start
 from packer.schema import VALIDATION, Layout, Skipped
 from packer.shards import arrow_schema
-from packer.stage import Job, PartitionReport, Progress
+from packer.stage import Job, PartitionReport
 from packer.versions import versions
 
 IN_PROCESS = Execution()
@@ -172,12 +174,14 @@ def _finish(
             "--strategy wrapped --boundaries row on records with a loss mask needs --overlong split or truncate: "
             "otherwise the rows do not say where a segment ends"
         )
-    described = {"max_length": str(job.max_length), "tokenizer": facts.fingerprint if facts else "none"}
-    schema = arrow_schema(layout, described)
-    shards, written = finish.write_shards(folder, blocks, layout, output, schema, job.seed, job.order)
-    totals += written
+    described = {"tokenizer": facts.fingerprint if facts else "none"}
+    packings = writing.write(folder, blocks, layout, output, described, job)
+    first = packings[0]
+    further = [one.as_epoch(writing.split_of(output.split, n), totals) for n, one in enumerate(packings[1:], 1)]
+    totals += first.totals
     held = None
     if job.validation is not None:
+        schema = arrow_schema(layout, {"max_length": str(job.max_length), **described})
         held = _held(job, job.validation, layout, output, reports, schema, folder)
     inputs = _inputs(partitions, reports)
     return Manifest(
@@ -199,11 +203,14 @@ def _finish(
         chats=chats if chats.documents else None,
         coverage=coverage,
         skipped_records=_skipped(reports),
-        lower_bound=metrics.lower_bound(totals.placed_tokens, job.max_length),
-        efficiency=metrics.efficiency(totals.placed_tokens, totals.rows, job.max_length),
-        packing_factor=totals.segments / totals.rows,
-        shards=shards,
+        lower_bound=first.lower_bound,
+        efficiency=first.efficiency,
+        packing_factor=first.packing_factor,
+        shards=first.shards,
         validation=held,
+        groups=first.groups,
+        balance=first.balance,
+        further_epochs=further,
     )
 
 
@@ -225,9 +232,9 @@ def _held(
         raise EmptyError(
             f"--validation {ratio}: nothing is held out of {documents} documents; give a larger part, or more documents"
         )
-    output = replace(output, split=VALIDATION)
-    shards, written = finish.write_shards(folder, blocks, layout, output, schema, job.seed, "plan")
-    totals += written
+    output = replace(output, split=VALIDATION, balance=None)
+    written = finish.write_shards(folder, blocks, layout, output, schema, job.seed, "plan")
+    totals += written.totals
     return Split(
         split=VALIDATION,
         ratio=ratio,
@@ -236,7 +243,7 @@ def _held(
         lower_bound=metrics.lower_bound(totals.placed_tokens, job.max_length),
         efficiency=metrics.efficiency(totals.placed_tokens, totals.rows, job.max_length),
         packing_factor=totals.segments / totals.rows,
-        shards=shards,
+        shards=written.shards,
     )
 
 
@@ -296,6 +303,7 @@ def _options(job: Job, output: finish.Output, chats: ChatCounts) -> Options:
         rows_per_shard=output.rows_per_shard,
         window=job.window,
         chat=describe(job.chat, chats) if job.chat and chats.documents else None,
+        gaps=job.gaps if job.lengths else None,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from packer import chat_summary
+from packer import chat_summary, packings_summary
 from packer.manifest import Manifest, TokenizerFacts
 from packer.pipeline import Result
 from packer.windowing import Coverage, Windowing
@@ -57,7 +57,10 @@ def _row_lines(manifest: Manifest) -> list[tuple[str, str]]:
     return [
         ("rows", f"{totals.rows:,} of at most {manifest.max_length:,} tokens, by {manifest.options.strategy}"),
         ("full", f"{manifest.efficiency:.2%}, {_above_bound(manifest)}"),
+        *packings_summary.length_lines(manifest.groups),
         ("segments", f"{totals.segments:,}, {manifest.packing_factor:.1f} a row, {cut}"),
+        *packings_summary.balance_lines(manifest.balance),
+        *packings_summary.epoch_lines(manifest),
     ]
 
 
@@ -134,12 +137,13 @@ def _lost(manifest: Manifest) -> str:
 
 def _run_lines(result: Result) -> list[tuple[str, str]]:
     manifest, facts = result.manifest, result.facts
-    size = sum(shard.bytes for shard in manifest.shards)
+    size = sum(shard.bytes for packing in manifest.epochs for shard in packing.shards)
+    count = sum(len(packing.shards) for packing in manifest.epochs)
     speed = f"; {manifest.totals.tokens / max(facts.staging_seconds, 1e-9):,.0f} tokens/s" if not facts.resumed else ""
     lines = [
         (
             "written",
-            f"{result.out}: {size / 1e6:,.1f} MB of {manifest.file_format} in {counted(len(manifest.shards), 'shard')}",
+            f"{result.out}: {size / 1e6:,.1f} MB of {manifest.file_format} in {counted(count, 'shard')}",
         ),
         ("time", f"{facts.seconds:.1f} s, of which {facts.finishing_seconds:.1f} s writing{speed}"),
     ]
@@ -178,5 +182,8 @@ def facts(result: Result) -> dict[str, Any]:
         "lower_bound": manifest.lower_bound,
         "packing_factor": manifest.packing_factor,
         "shards": len(manifest.shards),
+        "groups": [asdict(group) for group in manifest.groups],
+        "balance": asdict(manifest.balance) if manifest.balance else None,
+        "further_epochs": [asdict(epoch) for epoch in manifest.further_epochs],
         "validation": asdict(manifest.validation) if manifest.validation else None,
     }

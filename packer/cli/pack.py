@@ -16,6 +16,7 @@ from packer.cli.options import (
     tokenizer_options,
 )
 from packer.cli.output import make
+from packer.cli.packings import balance_options, packings_options
 from packer.packing import OVERLONG, STRATEGIES
 from packer.remote import Place
 from packer.schema import BOUNDARIES, VALIDATION
@@ -23,7 +24,14 @@ from packer.schema import BOUNDARIES, VALIDATION
 
 @click.command(short_help="Pack documents into full training rows.")
 @data_options
-@click.option("--max-length", type=click.IntRange(1, 2**31 - 1), required=True, metavar="N", help="Tokens a row holds.")
+@click.option(
+    "--max-length",
+    type=click.IntRange(1, 2**31 - 1),
+    required=True,
+    multiple=True,
+    metavar="N",
+    help="Tokens a row holds. Given several times: a document goes to the shortest rows that hold it.",
+)
 @click.option(
     "--strategy",
     type=click.Choice([*STRATEGIES, "bfd_split"]),
@@ -56,6 +64,8 @@ from packer.schema import BOUNDARIES, VALIDATION
     "--boundaries", type=click.Choice(BOUNDARIES), default="document", show_default=True, help="What attends."
 )
 @output_options
+@packings_options
+@balance_options
 @input_options
 @tokenizer_options
 @chat_options
@@ -81,9 +91,15 @@ def _settle(values: dict[str, Any]) -> None:
         values["strategy"], values["overlong"] = "bfd", "split"
     if values["validation"] and values["split"] == VALIDATION:
         raise click.UsageError("--validation makes a split of that name: give another --split")
-    multiple = values["segment_multiple"]
-    if values["max_length"] % multiple:
-        raise click.UsageError(f"--max-length {values['max_length']} is no multiple of --segment-multiple {multiple}")
+    multiple, lengths = values["segment_multiple"], sorted({*values["max_length"]})
+    for length in lengths:
+        if length % multiple:
+            raise click.UsageError(f"--max-length {length} is no multiple of --segment-multiple {multiple}")
+    values["max_length"], values["lengths"] = lengths[-1], tuple(lengths) if len(lengths) > 1 else ()
+    if len(lengths) > 1 and values["strategy"] == "wrapped":
+        raise click.UsageError("--strategy wrapped fills rows of one length: give one --max-length")
+    if values["epochs"] > 1 and values["strategy"] in ("wrapped", "none"):
+        raise click.UsageError(f"--strategy {values['strategy']} makes the same rows each time: leave out --epochs")
     if values["strategy"] == "wrapped" and multiple > 1:
         raise click.UsageError("--segment-multiple leaves room in rows, and --strategy wrapped leaves none")
     if values["strategy"] == "wrapped" and values["max_segments"]:

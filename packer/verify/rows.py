@@ -186,12 +186,14 @@ def check(out: Place, manifest: Manifest) -> Found:
     """Applies every rule to every row."""
     totals = Totals()
     last_doc = -1
-    for shard in manifest.shards:
+    for part, shard in ((part, shard) for part in manifest.by_length for shard in part.shards):
+        shorter = max((group.max_length for group in manifest.groups if group.max_length < part.max_length), default=0)
         rows = tokens = 0
-        for group in groups(out, manifest, shard.path):
+        for group in groups(out, part, shard.path):
             for rules in (SHAPE, VALUES):
                 for rule, broken in rules.items():
                     _raise_first(group, rule, broken(group))
+            _raise_first(group, "a row holds a segment that needs its length", _longest(group) <= shorter)
             totals += _totals(group)
             last_doc = max(last_doc, int(group.flat["doc_ids"].max()))
             rows += group.rows
@@ -202,6 +204,13 @@ def check(out: Place, manifest: Manifest) -> Found:
                 f"the manifest says {shard.rows} and {shard.tokens}"
             )
     return Found(totals, last_doc)
+
+
+def _longest(group: Group) -> Int64Array:
+    """Tokens of each row's longest segment, as counted for the row: int64 (R,)."""
+    multiple = group.manifest.options.segment_multiple
+    counted = -(-group.segment_lengths // multiple) * multiple
+    return np.maximum.reduceat(counted, group.at["doc_ids"][:-1])
 
 
 def _raise_first(group: Group, rule: str, broken: BoolArray) -> None:
