@@ -21,12 +21,8 @@ def check(out: Place, manifest: Manifest) -> None:
     present = listed if names is None else {f"{DATA}/{name}" for name in names}  # no listing: missing ones show below
     for extra in sorted(present - listed):
         raise DatasetError(f"{extra}: files: the manifest does not know this file")
-    expected = {
-        shard.path: expected_schema(part)
-        for whole in manifest.parts
-        for part in whole.by_length
-        for shard in part.shards
-    }
+    by_length = [part for packing in manifest.parts for part in packing.by_length]
+    expected = {shard.path: expected_schema(part) for part in by_length for shard in part.shards}
     for shard in shards:
         path = out / shard.path
         if shard.path not in present:

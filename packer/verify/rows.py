@@ -186,8 +186,9 @@ def check(out: Place, manifest: Manifest) -> Found:
     """Applies every rule to every row."""
     totals = Totals()
     last_doc = -1
-    for part, shard in ((part, shard) for part in manifest.by_length for shard in part.shards):
-        shorter = max((group.max_length for group in manifest.groups if group.max_length < part.max_length), default=0)
+    sizes = [group.max_length for group in manifest.groups]
+    for part, shard in ((sized, one) for sized in manifest.by_length for one in sized.shards):
+        shorter = max((size for size in sizes if size < part.max_length), default=0)
         rows = tokens = 0
         for group in groups(out, part, shard.path):
             for rules in (SHAPE, VALUES):
