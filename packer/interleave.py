@@ -31,7 +31,6 @@ class Stream(IntEnum):
     GROUPS = 3  # (shard): the order within it
     SAMPLE = 4  # documents that stand for all in a price
     RUNS = 6  # (shard): the order of runs of rows of like cost, or of steps
-    SWAPS = 7  # (partition, block, epoch): which documents change places in further packings
     BATCHES = 5  # (chunk): the order of training that a price assumes
 
 

@@ -15,7 +15,7 @@ def length_lines(groups: Sequence[LengthGroup]) -> Lines:
     return [
         (
             f"of {group.max_length:,}",
-            f"{group.rows:,} rows of {group.tokens:,} tokens, {group.efficiency:.2%} full (bound {group.lower_bound:,})",
+            f"{group.rows:,} rows of {group.tokens:,} tokens, {group.efficiency:.2%} full, bound {group.lower_bound:,}",
         )
         for group in groups
     ]

@@ -8,7 +8,6 @@ the reader is what makes rows full: at a thousand documents a plan, 0.25% (2k) t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -238,7 +237,7 @@ def plan_block(job: Job, block: Block, rng: np.random.Generator) -> tuple[Plan, 
     Where rows are cut later the plan here is one row a document.
     """
     pieces, kept = _pieces(job, block)
-    return _planned(job, pieces, 0, [rng])[0], kept.stop, kept.losses
+    return _planned(job, pieces, 0, rng)[0], kept.stop, kept.losses
 
 
 def _pieces(job: Job, block: Block) -> tuple[Pieces, Kept]:
@@ -252,18 +251,13 @@ def _pieces(job: Job, block: Block) -> tuple[Pieces, Kept]:
     return overlong.whole(kept) if job.cut_later else overlong.split(kept, job.max_length), kept
 
 
-def _planned(job: Job, pieces: Pieces, epoch: int, rngs: Sequence[np.random.Generator]) -> list[Plan]:
-    """The rows of one packing, by row length. rngs: for ties, and for what makes further packings differ."""
+def _planned(job: Job, pieces: Pieces, epoch: int, rng: np.random.Generator) -> list[Plan]:
+    """The rows of one packing, by row length."""
     strategy = packing.load("none" if job.cut_later else job.strategy)
-    counted = -(-pieces.length // job.segment_multiple) * job.segment_multiple
-    plans = by_length.pack(
-        strategy, counted, job.row_lengths, gaps=job.gaps, max_segments=job.max_segments, rng=rngs[0]
-    )
     if epoch:
-        plans = [
-            varied.swapped(plan, size, shortest, rngs[1])
-            for plan, size, shortest in zip(plans, job.row_lengths, (0, *job.row_lengths), strict=False)
-        ]
+        strategy = varied.of(strategy)
+    counted = -(-pieces.length // job.segment_multiple) * job.segment_multiple
+    plans = by_length.pack(strategy, counted, job.row_lengths, gaps=job.gaps, max_segments=job.max_segments, rng=rng)
     return [
         Plan(pieces.doc[plan.doc], pieces.start[plan.doc], pieces.length[plan.doc], plan.row_offsets) for plan in plans
     ]
@@ -278,9 +272,8 @@ def _stage_block(
     placed = np.zeros(len(block.documents), np.int64)
     masked = block.documents.trained is not None
     for epoch in range(job.epochs):
-        further = (epoch,) if epoch else ()
-        rngs = [generator(job.seed, stream, *key, *further) for stream in (Stream.TIES, Stream.SWAPS)]
-        for length, plan in enumerate(_planned(job, pieces, epoch, rngs)):
+        ties = generator(job.seed, Stream.TIES, *key, *((epoch,) if epoch else ()))
+        for length, plan in enumerate(_planned(job, pieces, epoch, ties)):
             own = (epoch, length) if epoch or length else ()
             if job.order != "plan" and not job.cut_later:
                 plan = plan.take_rows(generator(job.seed, Stream.ROWS, *key, *own).permutation(plan.rows))

@@ -1,63 +1,60 @@
-"""Further packings of the same documents that share few pairs with the first: near-equal documents change places.
+"""Further packings of the same documents that share few pairs with the first, in no more rows.
 
-A strategy already permutes documents of equal length, but of long documents hardly two are equal, so the same ones
-would meet the same ones again. Neighbours in the order of length, drawn at random, change places wherever the row that
-gets the longer one has room for the difference. Rows stay as many, and every row keeps within max_length:
+A strategy permutes documents of equal length, but of long ones hardly two are equal, so the same would meet the same
+again. Here the documents are parted at random, each part is planned alone, and the emptiest rows of all parts are taken
+apart and planned once more together, because every part has a few that are not full:
 
-    rows of 10: [6 3] [7 3], 6 and 7 change places: [7 3] [6 3]      one of 9 tokens becomes one of 10
+    documents ─▶ 16 parts ─▶ plan each ─▶ the fullest 90% of the rows stay
+                                          the documents of the others ─▶ plan together
 
-Swaps are made in rounds, in each at most one into and out of a row, so that all of a round are decided at once.
+Two documents can only meet if they fall into the same part, and then other lengths are there to choose from. Where that
+needs more rows than one plan of all, there are fewer parts, and more rows are taken apart. Exchanging documents of near
+length between rows was tried instead: full rows have no room for it, and most pairs stay.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from packer.plan import BoolArray, Int64Array, Plan
+from packer.packing import Strategy
+from packer.plan import Int32Array, Int64Array, Plan, offsets_of
 
-ROUNDS = 16
-
-
-def swapped(plan: Plan, max_length: int, floor: int, rng: np.random.Generator) -> Plan:
-    """The plan of whole documents with documents exchanged between rows. floor: documents longer than it change places
-    only with others longer than it, and so do the rest, so that a row still needs its length (see `by_length`)."""
-    length, doc = plan.length.copy(), plan.doc.copy()
-    row = np.repeat(np.arange(plan.rows), np.diff(plan.row_offsets))
-    room = max_length - plan.row_lengths()
-    for _ in range(ROUNDS):
-        a, b = _pairs(length, rng)
-        shorter, longer = np.minimum(length[a], length[b]), np.maximum(length[a], length[b])
-        growing = np.where(length[a] < length[b], row[a], row[b])
-        fits = (row[a] != row[b]) & (longer - shorter <= room[growing]) & ((shorter > floor) == (longer > floor))
-        fits = fits & _once(row[a], row[b], fits)
-        a, b = a[fits], b[fits]
-        change = (length[b] - length[a]).astype(np.int64)
-        room[row[a]] -= change
-        room[row[b]] += change
-        doc[a], doc[b] = doc[b], doc[a]
-        length[a], length[b] = length[b], length[a]
-    return Plan(doc, plan.start, length, plan.row_offsets)
+TRIES = ((16, 0.1), (8, 0.1), (8, 0.3), (4, 0.3), (2, 0.3))  # parts, and rows that are planned again
+TOLERANCE = 0.001  # more rows than that are worse than rows with the same documents
 
 
-def _pairs(length: NDArray[np.integer], rng: np.random.Generator) -> tuple[Int64Array, Int64Array]:
-    """Segments in pairs of near-equal length, each in one at most: int64 (p,) and (p,). Equal ones at random; then each
-    with the second, third, ... next to it, as far as drawn."""
-    order = np.lexsort((rng.random(len(length)), length))
-    order = order[int(rng.integers(0, 2)) :]
-    apart = int(rng.integers(1, 9))
-    whole = len(order) // (2 * apart) * 2 * apart
-    halves = order[:whole].reshape(-1, 2, apart)
-    return halves[:, 0].ravel(), halves[:, 1].ravel()
+def of(strategy: Strategy) -> Strategy:
+    """The strategy with other rows. Has as many rows as the strategy itself, or fewer; where no parting allows that,
+    up to 0.1% more."""
+
+    def pack(
+        lengths: Int32Array, max_length: int, *, max_segments: int | None = None, rng: np.random.Generator
+    ) -> Plan:
+        def plan_of(documents: Int64Array) -> Plan:
+            plan = strategy(lengths[documents], max_length, max_segments=max_segments, rng=rng)
+            return Plan(documents[plan.doc], plan.start, plan.length, plan.row_offsets)
+
+        whole = best = plan_of(np.arange(len(lengths)))
+        for parts, again in TRIES if whole.rows > 1 else ():
+            part = rng.integers(0, parts, len(lengths))
+            found = _joined([plan_of(np.flatnonzero(part == i)) for i in range(parts) if (part == i).any()])
+            emptiest_last = np.argsort(-found.row_lengths(), kind="stable")
+            stay = max(0, found.rows - max(4 * parts, int(again * found.rows)))
+            loose = found.take_rows(np.sort(emptiest_last[stay:]))
+            found = _joined([found.take_rows(np.sort(emptiest_last[:stay])), plan_of(np.sort(loose.doc))])
+            if found.rows <= whole.rows:
+                return found
+            if best is whole or found.rows < best.rows:
+                best = found
+        return best if best.rows <= whole.rows * (1 + TOLERANCE) else whole
+
+    return pack
 
 
-def _once(first: Int64Array, second: Int64Array, chosen: BoolArray) -> BoolArray:
-    """Which of the chosen swaps are the first to touch both of their rows: bool (p,)."""
-    index = np.flatnonzero(chosen)
-    touched = np.stack([first[index], second[index]], axis=1).ravel()
-    _, at = np.unique(touched, return_index=True)
-    earliest = np.zeros(len(touched), np.bool_)
-    earliest[at] = True
-    result = np.zeros(len(first), np.bool_)
-    result[index] = earliest.reshape(-1, 2).all(axis=1)
-    return result
+def _joined(plans: list[Plan]) -> Plan:
+    """All their rows."""
+    counts = np.concatenate([np.diff(plan.row_offsets) for plan in plans])
+    doc, start, length = (
+        np.concatenate([getattr(plan, name) for plan in plans]) for name in ("doc", "start", "length")
+    )
+    return Plan(doc, start, length, offsets_of(counts))
