@@ -20,7 +20,7 @@ length goes to. Rows limited to `max_segments` documents are groups by room and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -51,7 +51,7 @@ def pack_decreasing(
     order = descending(lengths, rng)
     moves = moves_of(Histogram.of(lengths), max_length, pool, max_segments=max_segments)
     row = np.empty(len(lengths), np.int64)
-    row[order] = _rows_of_moves(moves)
+    row[order] = rows_of_moves(moves)
     return plan_from_rows(row, lengths)
 
 
@@ -66,12 +66,23 @@ class Moves:
     length: Int64Array
 
 
-def moves_of(histogram: Histogram, max_length: int, pool_of: PoolOf, *, max_segments: int | None = None) -> Moves:
-    """Places all documents, none longer than max_length. Time and memory depend on the distinct lengths alone."""
+def moves_of(
+    histogram: Histogram,
+    max_length: int,
+    pool_of: PoolOf,
+    *,
+    max_segments: int | None = None,
+    begun: Sequence[Group] = (),
+) -> Moves:
+    """Places all documents, none longer than max_length. Time and memory depend on the distinct lengths alone. begun:
+    groups of rows that hold something already, numbered from 0 without a gap."""
     pool = pool_of(histogram.lengths)
     slots_per_row = max_segments or UNLIMITED
     moves: list[tuple[int, int, int, int]] = []
-    opened = 0
+    opened = sum(rows for _, rows, _, _ in begun)
+    for group in begun:
+        if len(histogram.lengths) and group[2] >= histogram.lengths[0] and group[3]:
+            pool.put(group)
     lengths, counts = histogram.lengths[::-1].tolist(), histogram.counts[::-1].tolist()
     shortest = lengths[-1] if lengths else 0
     for length, left in zip(lengths, counts, strict=True):
@@ -99,7 +110,7 @@ def moves_of(histogram: Histogram, max_length: int, pool_of: PoolOf, *, max_segm
     return Moves(*np.array(moves, np.int64).reshape(-1, 4).T)
 
 
-def _rows_of_moves(moves: Moves) -> Int64Array:
+def rows_of_moves(moves: Moves) -> Int64Array:
     """The row of each document, in the order of placing.   (5, 2, 3) -> 5 5 5 6 6 6"""
     documents = moves.rows * moves.each
     index = np.arange(documents.sum()) - np.repeat(offsets_of(documents)[:-1], documents)
