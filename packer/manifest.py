@@ -118,6 +118,7 @@ class Options:
     window: Windowing | None
     chat: dict[str, Any] | None  # how chats and pairs were rendered and masked; None where INPUT has none
     gaps: str | None = field(default=None, metadata=LATER)  # what fills the longer rows of several lengths
+    equalize: str | None = field(default=None, metadata=LATER)  # what is alike in rows
 
 
 @dataclass(frozen=True)

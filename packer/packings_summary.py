@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from packer.balancing import COSTS
 from packer.manifest import BalanceFacts, LengthGroup, Manifest
+from packer.packing.equalized import Trade
 
 Lines = list[tuple[str, str]]
 
@@ -34,6 +35,22 @@ def balance_lines(balance: BalanceFacts | None) -> Lines:
             f"{balance.shuffled_mean:.3f} (P95 {balance.shuffled_p95:.3f})",
         )
     ]
+
+
+def trade_lines(trades: Sequence[Trade], max_length: int) -> Lines:
+    """What each cut of `--equalize` gives: fill against max/mean."""
+    lines = []
+    for trade in trades:
+        cut = f"over {max_length // trade.cut:,} spread" if trade.cut > 1 else "plain best fit"
+        used = f", taken in {trade.chosen:,} of {sum(one.chosen for one in trades):,} blocks" if trade.chosen else ""
+        spreads = [
+            f"{spread / count:.3f}" if count else "-"
+            for spread, count in ((trade.step_spread, trade.steps), (trade.pipeline_spread, trade.pipelines))
+        ]
+        fill = trade.tokens / max(trade.rows * max_length, 1)
+        text = f"{cut}: {trade.rows:,} rows, {fill:.2%} full, step {spreads[0]}, pipeline {spreads[1]}{used}"
+        lines.append(("equalized" if trade.cut == 1 else "", text))
+    return lines
 
 
 def epoch_lines(manifest: Manifest) -> Lines:

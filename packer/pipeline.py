@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import reduce
 from itertools import groupby
 from pathlib import Path
 from time import perf_counter
@@ -38,6 +39,7 @@ from packer.counting import Progress
 from packer.errors import EmptyError, UsageError
 from packer.executors import Execution
 from packer.manifest import InputFile, Manifest, Options, Split, TokenizerFacts, Totals
+from packer.packing.equalized import summed
 from packer.packing.overlong import Losses
 from packer.remote import Place, place
 from packer.rendering import describe
@@ -114,6 +116,7 @@ def pack(
         start.trial,
         start.waiting,
         sampling,
+        reduce(summed, [report.trades for report in staged.reports], []),
     )
     return Result(out, manifest, facts_of_run)
 
@@ -304,6 +307,7 @@ def _options(job: Job, output: finish.Output, chats: ChatCounts) -> Options:
         window=job.window,
         chat=describe(job.chat, chats) if job.chat and chats.documents else None,
         gaps=job.gaps if job.lengths else None,
+        equalize=job.equalize,
     )
 
 

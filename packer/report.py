@@ -147,6 +147,7 @@ def _run_lines(result: Result) -> list[tuple[str, str]]:
         ),
         ("time", f"{facts.seconds:.1f} s, of which {facts.finishing_seconds:.1f} s writing{speed}"),
     ]
+    lines += packings_summary.trade_lines(facts.trades, manifest.max_length)
     if facts.resumed:
         lines.append(("resumed", f"{facts.resumed:,} of {facts.partitions:,} partitions were done already"))
     if engine := engine_as_text(manifest.tokenizer, facts.engine_note):

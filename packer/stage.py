@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,7 +24,8 @@ from packer.encoding import ChatEnds, Encoded, encode
 from packer.errors import InputError
 from packer.interleave import Stream, generator
 from packer.manifest import Totals
-from packer.packing import by_length, overlong, varied
+from packer.packing import by_length, equalized, overlong, varied
+from packer.packing.equalized import Trade
 from packer.packing.overlong import Kept, Losses, OverlongError, Pieces, Trained
 from packer.plan import Int32Array, Plan, offsets_of
 from packer.rows import Rows, gather
@@ -67,6 +68,7 @@ class Job:
     lengths: tuple[int, ...] = ()  # several row lengths, rising, of which max_length is the last
     gaps: str = "fill"
     epochs: int = 1  # packings of the same documents
+    equalize: str | None = None  # "attention": rows of like cost
 
     @property
     def row_lengths(self) -> tuple[int, ...]:
@@ -95,11 +97,21 @@ class BlockReport:
 
 @dataclass(frozen=True)
 class Held:
-    """What was held out of a partition for validation: documents and tokens, losses, blocks of rows."""
+    """What was staged, of a block or of a partition, or held out of it for validation: documents and tokens, losses,
+    blocks of rows, what equalizing them gave."""
 
     totals: Totals = field(default_factory=Totals)
     losses: Losses = field(default_factory=Losses)
     blocks: list[BlockReport] = field(default_factory=list)
+    trades: list[Trade] = field(default_factory=list)
+
+    def __add__(self, other: Held) -> Held:
+        return Held(
+            self.totals + other.totals,
+            self.losses + other.losses,
+            self.blocks + other.blocks,
+            equalized.summed(self.trades, other.trades),
+        )
 
 
 @dataclass(frozen=True)
@@ -118,6 +130,7 @@ class PartitionReport:
     checked: int = 0
     sampling_seconds: float = 0.0
     held: Held = field(default_factory=Held)
+    trades: list[Trade] = field(default_factory=list)
 
     @property
     def all_blocks(self) -> list[BlockReport]:
@@ -136,7 +149,7 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
     encoded = counted(encode(reader, engine, ends, chat_ends, watch), counts, places, vocab_size, progress)
     main, aside = Stager(job, partition.index, folder, places), None
     if job.validation is not None:
-        held_job = replace(job, strategy="none", window=None, order="plan", lengths=(), epochs=1)
+        held_job = replace(job, strategy="none", window=None, order="plan", lengths=(), epochs=1, equalize=None)
         aside = Stager(held_job, partition.index, folder, places, "held")
     for batch in encoded:
         if aside is not None and job.validation is not None:
@@ -160,6 +173,7 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
         counts.checked,
         watch.seconds if watch else 0.0,
         held_out,
+        kept.trades,
     )
 
 
@@ -184,15 +198,13 @@ class Stager:
     def _stage(self, block: Block) -> None:
         key, name = (self._partition, self._index), f"{self._name}-{self._index:05d}"
         try:
-            reports, totals, losses = _stage_block(self._job, block, key, self._folder / name)
+            self._staged += _stage_block(self._job, block, key, self._folder / name)
         except OverlongError as error:
             place = self._places.of(int(block.documents.segments["doc"][error.document]))
             raise InputError(
                 f"{place}: has {error.length} tokens, more than --max-length {self._job.max_length} (--overlong "
                 "error); another --overlong splits or truncates it"
             ) from None
-        staged = self._staged
-        self._staged = Held(staged.totals + totals, staged.losses + losses, staged.blocks + reports)
         self._index += 1
 
 
@@ -237,7 +249,7 @@ def plan_block(job: Job, block: Block, rng: np.random.Generator) -> tuple[Plan, 
     Where rows are cut later the plan here is one row a document.
     """
     pieces, kept = _pieces(job, block)
-    return _planned(job, pieces, 0, rng)[0], kept.stop, kept.losses
+    return _planned(job, pieces, 0, rng)[0][0], kept.stop, kept.losses
 
 
 def _pieces(job: Job, block: Block) -> tuple[Pieces, Kept]:
@@ -251,29 +263,36 @@ def _pieces(job: Job, block: Block) -> tuple[Pieces, Kept]:
     return overlong.whole(kept) if job.cut_later else overlong.split(kept, job.max_length), kept
 
 
-def _planned(job: Job, pieces: Pieces, epoch: int, rng: np.random.Generator) -> list[Plan]:
-    """The rows of one packing, by row length."""
-    strategy = packing.load("none" if job.cut_later else job.strategy)
+def _planned(job: Job, pieces: Pieces, epoch: int, rng: np.random.Generator) -> tuple[list[Plan], list[Trade]]:
+    """The rows of one packing, by row length, and what equalizing them gives for the first."""
+    strategy = packing.load("none" if job.cut_later else "equalized" if job.equalize else job.strategy)
     if epoch:
         strategy = varied.of(strategy)
     counted = -(-pieces.length // job.segment_multiple) * job.segment_multiple
-    plans = by_length.pack(strategy, counted, job.row_lengths, gaps=job.gaps, max_segments=job.max_segments, rng=rng)
+    trades: list[Trade] = []
+    if job.equalize and not epoch:
+        plan, trades = equalized.traded(counted, job.max_length, max_segments=job.max_segments, rng=rng)
+        plans = [plan]
+    else:
+        how: dict[str, Any] = {"gaps": job.gaps, "max_segments": job.max_segments, "rng": rng}
+        plans = by_length.pack(strategy, counted, job.row_lengths, **how)
     return [
         Plan(pieces.doc[plan.doc], pieces.start[plan.doc], pieces.length[plan.doc], plan.row_offsets) for plan in plans
-    ]
+    ], trades
 
 
-def _stage_block(
-    job: Job, block: Block, key: tuple[int, int], folder: Path
-) -> tuple[list[BlockReport], Totals, Losses]:
+def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> Held:
     """A folder for each packing and row length that has rows, `folder` for the first."""
     pieces, kept = _pieces(job, block)
     reports: list[BlockReport] = []
+    trades: list[Trade] = []
     placed = np.zeros(len(block.documents), np.int64)
     masked = block.documents.trained is not None
     for epoch in range(job.epochs):
         ties = generator(job.seed, Stream.TIES, *key, *((epoch,) if epoch else ()))
-        for length, plan in enumerate(_planned(job, pieces, epoch, ties)):
+        plans, found = _planned(job, pieces, epoch, ties)
+        trades += found
+        for length, plan in enumerate(plans):
             own = (epoch, length) if epoch or length else ()
             if job.order != "plan" and not job.cut_later:
                 plan = plan.take_rows(generator(job.seed, Stream.ROWS, *key, *own).permutation(plan.rows))
@@ -292,7 +311,7 @@ def _stage_block(
         max_token_id=int(block.documents.tokens.max(initial=-1)),
         masked_documents=int(block.masked.sum()),
     )
-    return reports, totals, kept.losses
+    return Held(totals, kept.losses, reports, trades)
 
 
 def write_block(source: Rows, plan: Plan, stops: Int32Array, folder: Path) -> dict[str, str]:

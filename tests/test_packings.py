@@ -19,7 +19,7 @@ from packer import manifest, packing
 from packer.balancing import Balance
 from packer.cli import cli
 from packer.errors import DatasetError, PackerError, UsageError
-from packer.packing import by_length, varied
+from packer.packing import by_length, equalized, varied
 from packer.plan import Plan
 from packer.reader import PackedDataset
 from packer.reader.epochs import Epochs
@@ -216,6 +216,52 @@ def test_each_epoch_has_every_document_once(name: str, made: Callable[[str], Pat
     assert np.array_equal(data[0]["input_ids"], PackedDataset(made(name), epoch=1)[0]["input_ids"])
 
 
+# --- rows of like cost -----------------------------------------------------------------------------------------------
+
+
+def costs(plan: Plan) -> list[int]:
+    return [sum(n * n for n in row.tolist()) for row in np.split(plan.length, plan.row_offsets[1:-1])]
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=120), st.sampled_from([None, 3]))
+def test_equalized_places_each_document_once_in_few_rows(lengths: list[int], most: int | None) -> None:
+    array = np.array(lengths, np.int32)
+    plan, trades = equalized.traded(array, 40, max_segments=most, rng=rng())
+    best_fit = packing.load("bfd")(array, 40, max_segments=most, rng=rng())
+    plan.validate(array, 40)
+    assert sorted(plan.doc.tolist()) == list(range(len(lengths)))
+    assert np.diff(plan.row_offsets).max() <= (most or len(lengths))
+    assert plan.rows <= best_fit.rows * 1.01
+    assert trades[0].rows == best_fit.rows
+    assert [trade.rows for trade in trades if trade.chosen] == [plan.rows]
+    assert np.std(costs(plan)) / np.mean(costs(plan)) <= np.std(costs(best_fit)) / np.mean(costs(best_fit)) + 1e-9
+
+
+def test_equalized_as_in_the_docs() -> None:
+    array = np.array([4, 4, 2, 2, 1, 1, 1, 1], np.int32)
+    assert costs(packing.load("bfd")(array, 8, rng=rng())) == [32, 12]
+    assert costs(equalized.pack(array, 8, rng=rng())) == [22, 22]
+
+
+def test_equalized_rows_are_more_alike() -> None:
+    array = rng().lognormal(5, 1, 20_000).clip(1, 1000).astype(np.int32)
+    _, trades = equalized.traded(array, 2048, rng=rng())
+    taken = next(trade for trade in trades if trade.chosen)
+    plain, even = (one.step_spread / one.steps - 1 for one in (trades[0], taken))
+    assert even < 0.7 * plain
+
+
+def test_the_summary_shows_what_equalizing_costs(tmp_path: Path) -> None:
+    source, out = ids(tmp_path / "ids.jsonl", documents(1500)), tmp_path / "out"
+    options = ["--max-length", 256, "--equalize", "attention", "--report", tmp_path / "report.json"]
+    summary = run("pack", source, "--out", out, *options)
+    trades = json.loads((tmp_path / "report.json").read_text())["trades"]
+    assert summary.count("% full, step ") == len(trades) == 5
+    assert sum(trade["chosen"] for trade in trades) == 1
+    assert next(trade for trade in trades if trade["chosen"])["rows"] == manifest.load(out).totals.rows
+    run("verify", out, source)
+
+
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
@@ -375,6 +421,8 @@ def test_packed_again_from_several_packings(made: Callable[[str], Path], tmp_pat
     [
         (["--max-length", 8, "--max-length", 4, "--strategy", "wrapped"], "one --max-length"),
         (["--max-length", 8, "--epochs", 2, "--strategy", "none"], "same rows"),
+        (["--max-length", 8, "--equalize", "attention", "--strategy", "ffd"], "--strategy bfd"),
+        (["--max-length", 8, "--max-length", 4, "--equalize", "attention"], "one --max-length"),
         (["--max-length", 8, "--world-size", 2], "--order balanced"),
         (["--max-length", 8, "--order", "balanced", "--rows-per-batch", 2], "needs --world-size"),
         (["--max-length", 8, "--order", "balanced", "--world-size", 2, "--balance-cost", "flops"], "go together"),

@@ -98,6 +98,8 @@ def _settle(values: dict[str, Any]) -> None:
     values["max_length"], values["lengths"] = lengths[-1], tuple(lengths) if len(lengths) > 1 else ()
     if len(lengths) > 1 and values["strategy"] == "wrapped":
         raise click.UsageError("--strategy wrapped fills rows of one length: give one --max-length")
+    if values["equalize"] and (values["strategy"] != "bfd" or len(lengths) > 1):
+        raise click.UsageError("--equalize is for --strategy bfd with one --max-length")
     if values["epochs"] > 1 and values["strategy"] in ("wrapped", "none"):
         raise click.UsageError(f"--strategy {values['strategy']} makes the same rows each time: leave out --epochs")
     if values["strategy"] == "wrapped" and multiple > 1:

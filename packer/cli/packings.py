@@ -42,6 +42,11 @@ packings_options = together(
         + "; ".join(f"{name}: {text}" for name, text in GAPS.items()),
     ),
     click.option(
+        "--equalize",
+        type=click.Choice(["attention"]),
+        help="With --strategy bfd: rows of like sum of squared lengths, for at most 1% more rows.",
+    ),
+    click.option(
         "--epochs",
         type=click.IntRange(1, 1000),
         default=1,

@@ -80,9 +80,9 @@ def moves_of(
     slots_per_row = max_segments or UNLIMITED
     moves: list[tuple[int, int, int, int]] = []
     opened = sum(rows for _, rows, _, _ in begun)
-    for group in begun:
-        if len(histogram.lengths) and group[2] >= histogram.lengths[0] and group[3]:
-            pool.put(group)
+    for one in begun:
+        if len(histogram.lengths) and one[2] >= histogram.lengths[0] and one[3]:
+            pool.put(one)
     lengths, counts = histogram.lengths[::-1].tolist(), histogram.counts[::-1].tolist()
     shortest = lengths[-1] if lengths else 0
     for length, left in zip(lengths, counts, strict=True):
