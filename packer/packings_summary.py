@@ -19,6 +19,7 @@ def length_lines(groups: Sequence[LengthGroup]) -> Lines:
             f"{group.rows:,} rows of {group.tokens:,} tokens, {group.efficiency:.2%} full, bound {group.lower_bound:,}",
         )
         for group in groups
+        if group.rows
     ]
 
 

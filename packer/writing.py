@@ -67,18 +67,15 @@ def _packing(
     epoch: int,
 ) -> Packed:
     output = replace(output, split=split_of(output.split, epoch))
-    by_length: list[tuple[int, list[StagedBlock]]] = [
-        (index, own)
-        for index in range(len(job.row_lengths))
-        if (own := [block for block in blocks if block.part[1] == index])
-    ]
-    counts = [len(finish.Sizes.of(own, output, job.order).shards) for _, own in by_length]
+    by_length = [[block for block in blocks if block.part[1] == index] for index in range(len(job.row_lengths))]
+    counts = [len(finish.Sizes.of(own, output, job.order).shards) if own else 0 for own in by_length]
     parts: list[tuple[int, finish.Written]] = []
-    for place, (index, own) in enumerate(by_length):
-        max_length = job.row_lengths[index]
+    for index, (max_length, own) in enumerate(zip(job.row_lengths, by_length, strict=True)):
         schema = arrow_schema(layout, {"max_length": str(max_length), **described})
-        part = finish.Part(epoch, index, sum(counts[:place]), sum(counts))
-        written = finish.write_shards(folder, own, layout, output, schema, job.seed, job.order, part)
+        part = finish.Part(epoch, index, sum(counts[:index]), sum(counts))
+        written = finish.Written()  # a length that no document needs has a group without rows
+        if own:
+            written = finish.write_shards(folder, own, layout, output, schema, job.seed, job.order, part)
         parts.append((max_length, written))
     return _summed(parts, output.balance, several=bool(job.lengths))
 

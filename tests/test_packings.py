@@ -171,6 +171,19 @@ def test_groups_are_those_of_the_shards(made: Callable[[str], Path]) -> None:
     assert facts.lower_bound == sum(group.lower_bound for group in facts.groups)
 
 
+@pytest.mark.parametrize("file_format", ["parquet", "arrow"])
+def test_a_length_that_no_document_needs(file_format: str, tmp_path: Path) -> None:
+    source, out = ids(tmp_path / "ids.jsonl", [9] * 20 + [60]), tmp_path / "out"
+    run("pack", source, "--out", out, "--format", file_format, "--gaps", "leave", "--epochs", 2, *OPTIONS["lengths"])
+    run("verify", out, source)
+    data = PackedDataset(out)
+    assert [group.rows for group in data.manifest.groups] == [20, 0, 1]
+    for schedule in (None, "grow:2", "descending"):
+        at = epoch_of(data, rows_per_batch=2, world_size=2, schedule=schedule)
+        assert len(at.steps) == 6
+        assert sorted(at.steps.rows.tolist()) == list(range(21))
+
+
 # --- several packings ------------------------------------------------------------------------------------------------
 
 
