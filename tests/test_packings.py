@@ -347,6 +347,35 @@ def test_an_epoch_reads_its_packing(made: Callable[[str], Path]) -> None:
         assert sorted(int(row) for rows in at.rows(0) for row in rows) == list(range(stretch.first, stretch.stop))
 
 
+def test_a_loader_goes_on_in_a_schedule_with_other_ranks(made: Callable[[str], Path]) -> None:
+    """The tensors of a loader, through a state: each token of the epoch's packing once."""
+    loader = pytest.importorskip("packer.torch").PackedLoader
+
+    def read(state: Any, stop: int | None, world_size: int) -> tuple[list[Any], Any]:
+        batches, states = [], []
+        for rank in range(world_size):
+            at = loader(
+                made("all"), rows_per_batch=2, world_size=world_size, rank=rank, schedule="grow:2", scale_rows=True
+            )
+            if state is None:
+                at.set_epoch(1)
+            else:
+                at.load_state_dict(state)
+            for number, batch in enumerate(at, 1):
+                batches.append(batch)
+                if number == stop:
+                    break
+            states.append(at.state_dict())
+        return batches, states[0]
+
+    first, state = read(None, 5, 2)
+    second, _ = read(state, None, 3)
+    found = Counter(token for batch in first + second if batch["loss_tokens"] for token in batch["input_ids"].tolist())
+    expected = Counter(token for row in PackedDataset(made("all"), epoch=1) for token in np.asarray(row["input_ids"]))
+    assert found.total() >= expected.total() - len(expected)  # rows of single tokens have no label
+    assert not found - expected
+
+
 def test_refused_by_the_reader(made: Callable[[str], Path]) -> None:
     several, single = PackedDataset(made("lengths")), PackedDataset(made("epochs"))
     for data, schedule, said in ((several, "up", "one of random"), (single, "grow", "several row lengths")):
@@ -403,6 +432,8 @@ def test_a_manifest_with_them_is_version_2(name: str, made: Callable[[str], Path
         ("lengths", lambda body: body["groups"][0].update(rows=1), "groups"),
         ("lengths", lambda body: body["groups"][0].update(shards=9), "other shards"),
         ("lengths", lambda body: body["groups"][1].update(max_length=33), "max_length"),
+        ("lengths", lambda body: body["options"].update(gaps="leave"), "every segment of a row needs its length"),
+        ("lengths", lambda body: body["groups"][0].update(max_length=40), "metadata"),
         ("epochs", lambda body: body["further_epochs"][0]["totals"].update(rows=1), "rows is 1"),
         ("epochs", lambda body: body["further_epochs"].pop(), "does not know this file"),
         ("epochs", lambda body: body["further_epochs"][1].update(shards=body["shards"]), "listed twice"),

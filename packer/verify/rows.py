@@ -194,7 +194,8 @@ def check(out: Place, manifest: Manifest) -> Found:
             for rules in (SHAPE, VALUES):
                 for rule, broken in rules.items():
                     _raise_first(group, rule, broken(group))
-            _raise_first(group, "a row holds a segment that needs its length", _longest(group) <= shorter)
+            for rule, needed in _needed(manifest.options.gaps).items():
+                _raise_first(group, rule, needed.reduceat(_counted(group), group.at["doc_ids"][:-1]) <= shorter)
             totals += _totals(group)
             last_doc = max(last_doc, int(group.flat["doc_ids"].max()))
             rows += group.rows
@@ -207,11 +208,16 @@ def check(out: Place, manifest: Manifest) -> Found:
     return Found(totals, last_doc)
 
 
-def _longest(group: Group) -> Int64Array:
-    """Tokens of each row's longest segment, as counted for the row: int64 (R,)."""
+def _needed(gaps: str | None) -> dict[str, np.ufunc]:
+    """Which segments of a row must be longer than the next shorter rows can hold."""
+    rules = {"a row holds a segment that needs its length": np.maximum}
+    return rules | ({"every segment of a row needs its length": np.minimum} if gaps == "leave" else {})
+
+
+def _counted(group: Group) -> Int64Array:
+    """Tokens of each segment as they count for the row: int64 (S,)."""
     multiple = group.manifest.options.segment_multiple
-    counted = -(-group.segment_lengths // multiple) * multiple
-    return np.maximum.reduceat(counted, group.at["doc_ids"][:-1])
+    return np.asarray(-(-group.segment_lengths // multiple) * multiple, np.int64)
 
 
 def _raise_first(group: Group, rule: str, broken: BoolArray) -> None:
