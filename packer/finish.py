@@ -117,11 +117,12 @@ class Sizes:
         group = window = max(1, GROUP_TOKENS * rows // tokens)
         if order == "balanced":  # a run that ended early would put all after it out of step with the ranks
             unit = output.balance.step_rows if output.balance else RUN
-            per_shard, group = (-(-size // unit) * unit for size in (per_shard, group))
-            window = group
+            group = window = -(-group // unit) * unit
             if output.balance:
                 runs = max(BALANCED_RUNS * output.balance.world_size, BALANCED_TOKENS * rows // tokens)
                 window = -(-runs // group) * group
+                per_shard = max(per_shard, min(window, rows))  # several small ones would each have few runs
+            per_shard = -(-per_shard // unit) * unit
         return cls(_parts(rows, output.rows_per_shard or per_shard), window, group)
 
 

@@ -26,9 +26,11 @@ def length_lines(groups: Sequence[LengthGroup]) -> Lines:
 def balance_lines(balance: BalanceFacts | None) -> Lines:
     if balance is None:
         return []
-    what = f"{balance.steps:,} steps of {balance.world_size:,} ranks with {balance.rows_per_batch:,} rows each"
+    rows = "a row" if balance.rows_per_batch == 1 else f"{balance.rows_per_batch:,} rows"
+    shape = f"of {balance.world_size:,} ranks with {rows} each"
     if balance.mean is None:
-        return [("balanced", f"nothing: there is no full one of {what[2:]}")]
+        return [("balanced", f"nothing: there is no full step {shape}")]
+    what = f"{balance.steps:,} steps {shape}"
     return [
         (
             "balanced",

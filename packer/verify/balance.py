@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from packer.errors import DatasetError
 from packer.manifest import Manifest
@@ -18,8 +19,8 @@ def check(out: Place, manifest: Manifest) -> None:
     facts = manifest.balance
     if facts is None:
         return
-    spreads = [spread for part in manifest.by_length for spread in _spreads(out, part)][:KEPT_STEPS]
-    found = (len(spreads), *((np.mean(spreads), np.percentile(spreads, 95)) if spreads else (0.0, 0.0)))
+    spreads = np.concatenate([_spreads(out, part) for part in manifest.by_length])[:KEPT_STEPS]
+    found = (len(spreads), *((np.mean(spreads), np.percentile(spreads, 95)) if len(spreads) else (0.0, 0.0)))
     said = (facts.steps, facts.mean or 0.0, facts.p95 or 0.0)
     if not np.allclose(found, said, rtol=ROUNDING, atol=0):
         raise DatasetError(
@@ -28,17 +29,19 @@ def check(out: Place, manifest: Manifest) -> None:
         )
 
 
-def _spreads(out: Place, part: Manifest) -> list[float]:
-    """Of each full step the costliest rank over the mean, steps counted from the part's first row."""
+def _spreads(out: Place, part: Manifest) -> NDArray[np.float64]:
+    """Of each full step the costliest rank over the mean, steps counted from the part's first row: (steps,)."""
     facts = part.balance
     if facts is None:
-        return []
-    work: list[float] = []
-    for group in (group for shard in part.shards for group in groups(out, part, shard.path)):
-        tokens, attention = group.scalar["num_tokens"], group.scalar["attention_cost"]
-        per_token, per_square = facts.flops or ((0, 1) if facts.cost == "attention" else (1, 0))
-        work += (per_token * tokens + per_square * attention).tolist()
+        return np.zeros(0)
+    per_token, per_square = facts.flops or ((0, 1) if facts.cost == "attention" else (1, 0))
+    work = [
+        per_token * group.scalar["num_tokens"] + per_square * group.scalar["attention_cost"].astype(np.float64)
+        for shard in part.shards
+        for group in groups(out, part, shard.path)
+    ]
     ranks, each = facts.world_size, facts.rows_per_batch
-    steps = len(work) // (ranks * each)
-    by_rank = np.array(work[: steps * ranks * each], np.float64).reshape(steps, ranks, each).sum(axis=2)
-    return list((by_rank.max(axis=1) / by_rank.mean(axis=1)).tolist())
+    rows = np.concatenate([np.zeros(0), *work])
+    steps = len(rows) // (ranks * each)
+    by_rank = rows[: steps * ranks * each].reshape(steps, ranks, each).sum(axis=2)
+    return np.asarray(by_rank.max(axis=1) / by_rank.mean(axis=1), np.float64)
