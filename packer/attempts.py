@@ -8,8 +8,9 @@ from typing import TypeVar
 
 from packer import engines, tokenizer
 from packer.corpus import Source
+from packer.counting import Progress
 from packer.errors import InputError
-from packer.stage import Progress, TokenizerOptions
+from packer.stage import TokenizerOptions
 
 Result = TypeVar("Result")
 

@@ -212,7 +212,7 @@ def _foreign_data(out: Path) -> str | None:
     for path in (out / manifest.FILE, temporary / manifest.FILE, temporary / REPLACED):
         if path.exists():
             try:
-                shards |= {shard.path for split in manifest.load_file(path).splits for shard in split.shards}
+                shards |= {shard.path for shard in manifest.load_file(path).all_shards}
             except DatasetError:
                 return str(path.relative_to(out))
     data = out / manifest.DATA

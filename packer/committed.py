@@ -22,11 +22,12 @@ from uuid import uuid4
 
 from packer import identity, memory, stage
 from packer.corpus import Partition
+from packer.counting import Progress
 from packer.errors import InputError, ResumeError, TokenizerError
 from packer.identity import Identity
-from packer.manifest import typed
-from packer.stage import Job, PartitionReport, Progress, TokenizerOptions
+from packer.stage import Job, PartitionReport, TokenizerOptions
 from packer.staging import DIGEST, partition_folder, sync
+from packer.typed import typed
 from packer.versions import versions
 
 REPORT = "report.json"

@@ -44,7 +44,7 @@ CUT = np.dtype(
 @dataclass(frozen=True)
 class StagedBlock:
     """Rows ready to be merged. key: (partition, block); first_doc: ordinal of its partition's first record; stream:
-    where the tokens are, if the rows are cut."""
+    where the tokens are, if the rows are cut; part: which of several packings and row lengths they are of."""
 
     folder: Path
     key: tuple[int, int]
@@ -53,6 +53,7 @@ class StagedBlock:
     tokens: int
     masked: bool
     stream: TokenStream | None = None
+    part: tuple[int, int] = (0, 0)
 
     def reader(self) -> BlockReader | CutReader:
         return CutReader(self.folder, self.stream) if self.stream else BlockReader(self.folder, masked=self.masked)

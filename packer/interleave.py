@@ -30,7 +30,7 @@ class Stream(IntEnum):
     SHARDS = 2  # which rows of each block go into which shard
     GROUPS = 3  # (shard): the order within it
     SAMPLE = 4  # documents that stand for all in a price
-    RUNS = 6  # (shard): the order of runs of rows of like cost
+    RUNS = 6  # (shard): the order of runs of rows of like cost, or of steps
     BATCHES = 5  # (chunk): the order of training that a price assumes
     LIKENESS = 9  # (partition, block): the pairs of documents that are compared for the report
 

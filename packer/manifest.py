@@ -6,18 +6,19 @@ It holds only what determines the data, never a fact of the run (time, machine, 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import PurePosixPath
-from types import UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 from packer.conversation import ChatCounts
 from packer.errors import DatasetError, UsageError
 from packer.packing.overlong import Losses
 from packer.remote import Place
-from packer.schema import FORMAT_NAME, FORMAT_VERSION, Layout, Skipped
+from packer.schema import FORMAT_NAME, FORMAT_VERSION, FORMAT_VERSIONS, Layout, Skipped
 from packer.shards import ShardFile
 from packer.similarity.likeness import Similarity
+from packer.typed import LATER, at_default, later_fields, typed
 from packer.windowing import Coverage, Windowing
 
 FILE = "manifest.json"
@@ -114,10 +115,41 @@ class Options:
     segment_multiple: int
     order: str
     block_tokens: int
-    plan_effort: int | None  # of optimal
     rows_per_shard: int | None
     window: Windowing | None
     chat: dict[str, Any] | None  # how chats and pairs were rendered and masked; None where INPUT has none
+    gaps: str | None = field(default=None, metadata=LATER)  # what fills the longer rows of several lengths
+    equalize: str | None = field(default=None, metadata=LATER)  # what is alike in rows
+    plan_effort: int | None = field(default=None, metadata=LATER)  # of optimal
+
+
+@dataclass(frozen=True)
+class LengthGroup:
+    """Rows of at most max_length tokens, and longer than the group before can hold: the next `shards` shards."""
+
+    max_length: int
+    shards: int
+    rows: int
+    tokens: int
+    lower_bound: int
+    efficiency: float
+
+
+@dataclass(frozen=True)
+class BalanceFacts:
+    """What `--order balanced --world-size` made: world_size batches of rows_per_batch rows a step, as they lie; cost:
+    what is balanced, flops: for a token and a unit of squared length; steps: full ones; of these the costliest rank's
+    work over the mean, `shuffled` those of as many steps at random. None without a full step."""
+
+    world_size: int
+    rows_per_batch: int
+    cost: str
+    flops: list[float] | None
+    steps: int
+    mean: float | None
+    p95: float | None
+    shuffled_mean: float | None
+    shuffled_p95: float | None
 
 
 @dataclass(frozen=True)
@@ -136,10 +168,27 @@ class Split:
 
 
 @dataclass(frozen=True)
+class Epoch:
+    """A further packing of the documents of the main split, in shards of its own. Its totals have neither records nor
+    what is counted with them."""
+
+    split: str  # in the names of its files
+    totals: Totals
+    lower_bound: int
+    efficiency: float
+    packing_factor: float
+    groups: list[LengthGroup]
+    balance: BalanceFacts | None
+    shards: list[ShardFile]
+
+
+@dataclass(frozen=True)
 class Manifest:
     """totals to shards, but for the records, are those of the split named first; validation: the split held out.
     command: `pack` or `window`; origin: of the inputs that are packer data sets; partitions: records of each;
-    coverage: of windows, None for `pack`; similarity: None for all strategies but `semantic`."""
+    coverage: of windows, None for `pack`; groups: of the shards by row length, none where there is one length;
+    further_epochs: other packings of the same documents, the first is the main split itself; lp_bound: rows that no
+    plan of the same blocks can go below, where the strategy is optimal; similarity: where it is semantic."""
 
     command: str
     split: str
@@ -160,19 +209,65 @@ class Manifest:
     coverage: Coverage | None
     skipped_records: list[Skipped]
     lower_bound: int
-    lp_bound: int | None  # rows that no plan of the same blocks can go below, where the strategy is optimal
     efficiency: float
     packing_factor: float
     shards: list[ShardFile] = field(default_factory=list)
     validation: Split | None = None
-    similarity: Similarity | None = None
     format: str = FORMAT_NAME
     format_version: int = FORMAT_VERSION
+    groups: list[LengthGroup] = field(default_factory=list, metadata=LATER)
+    balance: BalanceFacts | None = field(default=None, metadata=LATER)
+    further_epochs: list[Epoch] = field(default_factory=list, metadata=LATER)
+    lp_bound: int | None = field(default=None, metadata=LATER)
+    similarity: Similarity | None = field(default=None, metadata=LATER)
+
+    def __post_init__(self) -> None:
+        older = all(len(at_default(of)) == len(later_fields(of)) for of in (self, self.options))
+        object.__setattr__(self, "format_version", FORMAT_VERSION if older else FORMAT_VERSIONS[-1])
 
     @property
     def splits(self) -> list[Manifest]:
-        """Each split as a data set of its own, the main one first."""
+        """Each split as a data set of its own, the main one first, with its first packing."""
         return [self] if self.validation is None else [self, self.of(self.validation.split)]
+
+    @property
+    def epochs(self) -> list[Manifest]:
+        """Each packing of this split as a data set of its own."""
+        return [self.at(epoch) for epoch in range(1 + len(self.further_epochs))]
+
+    @property
+    def parts(self) -> list[Manifest]:
+        """Each packing of each split as a data set of its own."""
+        return self.epochs + self.splits[1:]
+
+    @property
+    def all_shards(self) -> list[ShardFile]:
+        return [shard for part in self.parts for shard in part.shards]
+
+    @property
+    def by_length(self) -> list[Manifest]:
+        """The rows of each length, with their shards and `max_length`; all else is that of the whole."""
+        views, first = [], 0
+        for group in self.groups:
+            shards = self.shards[first : first + group.shards]
+            views.append(replace(self, max_length=group.max_length, shards=shards, groups=[]))
+            first += group.shards
+        return views or [self]
+
+    def at(self, epoch: int) -> Manifest:
+        """The packing that an epoch reads, modulo their number."""
+        index = epoch % (1 + len(self.further_epochs))
+        if not index:
+            return replace(self, further_epochs=[]) if self.further_epochs else self
+        own = self.further_epochs[index - 1]
+        counted = {name: getattr(self.totals, name) for name in ("records", "skipped", "empty")}
+        return replace(
+            self,
+            split=own.split,
+            totals=replace(own.totals, **counted),
+            **{name: getattr(own, name) for name in _MEASURED},
+            further_epochs=[],
+        )
 
     @property
     def whole(self) -> Totals:
@@ -200,12 +295,31 @@ class Manifest:
             shards=held.shards,
             validation=None,
             similarity=None,
+            groups=[],
+            balance=None,
+            further_epochs=[],
         )
+
+    def renamed(self, paths: Mapping[str, str]) -> Manifest:
+        """The same with other names of some shards."""
+
+        def named(shards: list[ShardFile]) -> list[ShardFile]:
+            return [replace(one, path=paths.get(one.path, one.path)) for one in shards]
+
+        held = self.validation and replace(self.validation, shards=named(self.validation.shards))
+        further = [replace(one, shards=named(one.shards)) for one in self.further_epochs]
+        return replace(self, shards=named(self.shards), validation=held, further_epochs=further)
 
     def to_json(self) -> str:
         body = asdict(self)
+        for of, values in ((self, body), (self.options, body["options"])):
+            for one in at_default(of):
+                del values[one]
         head = {key: body.pop(key) for key in ("format", "format_version")}
         return json.dumps(head | body, indent=1, ensure_ascii=False) + "\n"
+
+
+_MEASURED = ("lower_bound", "efficiency", "packing_factor", "groups", "balance", "shards")  # of an epoch by itself
 
 
 def load(out: Place) -> Manifest:
@@ -224,38 +338,20 @@ def load_file(path: Place) -> Manifest:
         raise DatasetError(f"{path} cannot be read: {error}") from error
     if not isinstance(body, dict) or body.get("format") != FORMAT_NAME:
         raise DatasetError(f'{path} is not packer\'s: it has no "format": "{FORMAT_NAME}"')
-    if body.get("format_version") != FORMAT_VERSION:
-        raise DatasetError(
-            f"{path} has format version {body.get('format_version')}; this packer reads version {FORMAT_VERSION}"
-        )
+    if body.get("format_version") not in FORMAT_VERSIONS:
+        known = " and ".join(map(str, FORMAT_VERSIONS))
+        raise DatasetError(f"{path} has format version {body.get('format_version')}; this packer reads version {known}")
     try:
         manifest: Manifest = typed(Manifest, body)
     except ValueError as error:
         raise DatasetError(f"{path} is damaged: {error}") from error
-    for shard in manifest.shards + (manifest.validation.shards if manifest.validation else []):
+    if any(sum(group.shards for group in part.groups) != len(part.shards) for part in manifest.parts if part.groups):
+        raise DatasetError(f"{path} is damaged: its groups of row lengths have other shards than are listed")
+    for shard in manifest.all_shards:
         parts = PurePosixPath(shard.path)
         if parts.is_absolute() or ".." in parts.parts:
             raise DatasetError(f"{path}: shard path {shard.path!r} leaves the data set")
     return manifest
-
-
-def typed(kind: Any, value: Any, where: str = "") -> Any:
-    """The value as its annotated type says: dataclasses are built from objects. Raises ValueError naming the place."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if isinstance(kind, type) and is_dataclass(kind):
-        hints = get_type_hints(kind)
-        if not isinstance(value, dict) or value.keys() != hints.keys():
-            raise ValueError(f"{where or 'it'} does not have the keys {', '.join(hints)}")
-        return kind(**{name: typed(hint, value[name], f"{where}.{name}".lstrip(".")) for name, hint in hints.items()})
-    if origin is list and isinstance(value, list):
-        return [typed(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
-    if origin is dict and isinstance(value, dict):
-        return {key: typed(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
-    if origin is UnionType:
-        return None if value is None else typed(arguments[0], value, where)
-    if kind is Any or (origin is Literal and value in arguments) or type(value) is kind:
-        return value
-    raise ValueError(f"{where} is {value!r}, not {getattr(kind, '__name__', kind)}")
 
 
 def shard_name(split: str, index: int, count: int, extension: str) -> str:

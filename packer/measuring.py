@@ -19,6 +19,7 @@ from packer.chat import ChatOptions
 from packer.conversation import ChatCounts
 from packer.corpus import Partition, PartitionReader, ReadOptions, TextBatch, TokenBatch
 from packer.corpus.documents import KEPT_REASONS
+from packer.counting import Counts, Places, Progress, counted
 from packer.encoding import encode
 from packer.errors import InputError
 from packer.lengths import Histogram
@@ -26,7 +27,7 @@ from packer.plan import Int32Array
 from packer.pricing import Corpus
 from packer.rendering import describe
 from packer.schema import Skipped
-from packer.stage import Counts, Places, Progress, TokenizerOptions
+from packer.stage import TokenizerOptions
 from packer.tokenizer import find as find_tokenizer
 
 CHUNK = 1 << 20  # documents priced at a time
@@ -209,7 +210,7 @@ def _lengths_of(
     counts, places = Counts(reader.tally), Places(partition, reader.tally)
     sample = stage.watch_of(tokenizer, 0, partition.index)
     encoded = encode(watch.over(reader), engine, ends, chat_ends, sample)
-    for batch in stage.counted(encoded, counts, places, vocab_size, progress):
+    for batch in counted(encoded, counts, places, vocab_size, progress):
         spill.add(np.diff(batch.offsets).astype(np.int32))
     if render:
         render.check(counts.chats)

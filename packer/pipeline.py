@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import reduce
 from itertools import groupby
 from pathlib import Path
 from time import perf_counter
@@ -29,13 +30,16 @@ from packer import (
     stored,
     tokenizer,
     upload,
+    writing,
 )
 from packer.conversation import ChatCounts
 from packer.corpus import Partition
 from packer.corpus.documents import KEPT_REASONS
+from packer.counting import Progress
 from packer.errors import EmptyError, UsageError
 from packer.executors import Execution
 from packer.manifest import InputFile, Manifest, Options, Split, TokenizerFacts, Totals
+from packer.packing.equalized import summed
 from packer.packing.overlong import Losses
 from packer.remote import Place, place
 from packer.rendering import describe
@@ -43,7 +47,7 @@ from packer.run_facts import Facts, Start
 from packer.schema import VALIDATION, Layout, Skipped
 from packer.shards import arrow_schema
 from packer.similarity.likeness import Likeness, Similarity
-from packer.stage import Job, PartitionReport, Progress
+from packer.stage import Job, PartitionReport
 from packer.versions import versions
 
 IN_PROCESS = Execution()
@@ -113,6 +117,7 @@ def pack(
         start.trial,
         start.waiting,
         sampling,
+        reduce(summed, [report.trades for report in staged.reports], []),
     )
     return Result(out, manifest, facts_of_run)
 
@@ -173,12 +178,14 @@ def _finish(
             "--strategy wrapped --boundaries row on records with a loss mask needs --overlong split or truncate: "
             "otherwise the rows do not say where a segment ends"
         )
-    described = {"max_length": str(job.max_length), "tokenizer": facts.fingerprint if facts else "none"}
-    schema = arrow_schema(layout, described)
-    shards, written = finish.write_shards(folder, blocks, layout, output, schema, job.seed, job.order)
-    totals += written
+    described = {"tokenizer": facts.fingerprint if facts else "none"}
+    packings = writing.write(folder, blocks, layout, output, described, job)
+    first = packings[0]
+    further = [one.as_epoch(writing.split_of(output.split, n), totals) for n, one in enumerate(packings[1:], 1)]
+    totals += first.totals
     held = None
     if job.validation is not None:
+        schema = arrow_schema(layout, {"max_length": str(job.max_length), **described})
         held = _held(job, job.validation, layout, output, reports, schema, folder)
     inputs = _inputs(partitions, reports)
     return Manifest(
@@ -200,12 +207,15 @@ def _finish(
         chats=chats if chats.documents else None,
         coverage=coverage,
         skipped_records=_skipped(reports),
-        lower_bound=metrics.lower_bound(totals.placed_tokens, job.max_length),
+        lower_bound=first.lower_bound,
         lp_bound=_lp_bound(reports),
-        efficiency=metrics.efficiency(totals.placed_tokens, totals.rows, job.max_length),
-        packing_factor=totals.segments / totals.rows,
-        shards=shards,
+        efficiency=first.efficiency,
+        packing_factor=first.packing_factor,
+        shards=first.shards,
         validation=held,
+        groups=first.groups,
+        balance=first.balance,
+        further_epochs=further,
         similarity=_similarity(job, reports),
     )
 
@@ -228,9 +238,9 @@ def _held(
         raise EmptyError(
             f"--validation {ratio}: nothing is held out of {documents} documents; give a larger part, or more documents"
         )
-    output = replace(output, split=VALIDATION)
-    shards, written = finish.write_shards(folder, blocks, layout, output, schema, job.seed, "plan")
-    totals += written
+    output = replace(output, split=VALIDATION, balance=None)
+    written = finish.write_shards(folder, blocks, layout, output, schema, job.seed, "plan")
+    totals += written.totals
     return Split(
         split=VALIDATION,
         ratio=ratio,
@@ -239,7 +249,7 @@ def _held(
         lower_bound=metrics.lower_bound(totals.placed_tokens, job.max_length),
         efficiency=metrics.efficiency(totals.placed_tokens, totals.rows, job.max_length),
         packing_factor=totals.segments / totals.rows,
-        shards=shards,
+        shards=written.shards,
     )
 
 
@@ -314,6 +324,8 @@ def _options(job: Job, output: finish.Output, chats: ChatCounts) -> Options:
         rows_per_shard=output.rows_per_shard,
         window=job.window,
         chat=describe(job.chat, chats) if job.chat and chats.documents else None,
+        gaps=job.gaps if job.lengths else None,
+        equalize=job.equalize,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +41,18 @@ def plan_rows(
     watch = None if seconds is None else _deadline(seconds, len(lengths), work)
     made = optimal.planned(lengths, max_length, max_segments=max_segments, rng=rng, effort=work, watch=watch)
     return made.plan, made.bound
+
+
+def strategy_of(name: str, *, effort: int | None = None, seconds: float | None = None) -> packing.Strategy:
+    """What plans by lengths alone, as a function of these."""
+
+    def pack(
+        lengths: Int32Array, max_length: int, *, max_segments: int | None = None, rng: np.random.Generator
+    ) -> Plan:
+        how: dict[str, Any] = {"max_segments": max_segments, "rng": rng, "effort": effort, "seconds": seconds}
+        return plan_rows(name, lengths, max_length, **how)[0]
+
+    return pack
 
 
 def _deadline(seconds: float, documents: int, effort: int) -> Callable[[], None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from packer import chat_summary
+from packer import chat_summary, packings_summary
 from packer.manifest import Manifest, TokenizerFacts
 from packer.pipeline import Result
 from packer.similarity.likeness import Similarity
@@ -58,8 +58,11 @@ def _row_lines(manifest: Manifest) -> list[tuple[str, str]]:
     return [
         ("rows", f"{totals.rows:,} of at most {manifest.max_length:,} tokens, by {manifest.options.strategy}"),
         ("full", f"{manifest.efficiency:.2%}, {_above_bound(manifest)}"),
+        *packings_summary.length_lines(manifest.groups),
         ("segments", f"{totals.segments:,}, {manifest.packing_factor:.1f} a row, {cut}"),
         *([("alike", similarity_as_text(manifest.similarity))] if manifest.similarity else []),
+        *packings_summary.balance_lines(manifest.balance),
+        *packings_summary.epoch_lines(manifest),
     ]
 
 
@@ -148,15 +151,17 @@ def _lost(manifest: Manifest) -> str:
 
 def _run_lines(result: Result) -> list[tuple[str, str]]:
     manifest, facts = result.manifest, result.facts
-    size = sum(shard.bytes for shard in manifest.shards)
+    size = sum(shard.bytes for packing in manifest.epochs for shard in packing.shards)
+    count = sum(len(packing.shards) for packing in manifest.epochs)
     speed = f"; {manifest.totals.tokens / max(facts.staging_seconds, 1e-9):,.0f} tokens/s" if not facts.resumed else ""
     lines = [
         (
             "written",
-            f"{result.out}: {size / 1e6:,.1f} MB of {manifest.file_format} in {counted(len(manifest.shards), 'shard')}",
+            f"{result.out}: {size / 1e6:,.1f} MB of {manifest.file_format} in {counted(count, 'shard')}",
         ),
         ("time", f"{facts.seconds:.1f} s, of which {facts.finishing_seconds:.1f} s writing{speed}"),
     ]
+    lines += packings_summary.trade_lines(facts.trades, manifest.max_length)
     if facts.resumed:
         lines.append(("resumed", f"{facts.resumed:,} of {facts.partitions:,} partitions were done already"))
     if engine := engine_as_text(manifest.tokenizer, facts.engine_note):
@@ -193,6 +198,9 @@ def facts(result: Result) -> dict[str, Any]:
         "lp_bound": manifest.lp_bound,
         "packing_factor": manifest.packing_factor,
         "shards": len(manifest.shards),
+        "groups": [asdict(group) for group in manifest.groups],
+        "balance": asdict(manifest.balance) if manifest.balance else None,
+        "further_epochs": [asdict(epoch) for epoch in manifest.further_epochs],
         "validation": asdict(manifest.validation) if manifest.validation else None,
         "similarity": asdict(manifest.similarity) if manifest.similarity else None,
     }

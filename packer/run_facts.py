@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 
 from packer import engines, tokenizer
+from packer.packing.equalized import Trade
 from packer.stage import TokenizerOptions
 
 
@@ -27,6 +28,7 @@ class Facts:
     trial_seconds: float = 0.0
     waiting_seconds: float = 0.0
     sampling_seconds: float = 0.0
+    trades: list[Trade] = field(default_factory=list)  # what --equalize could choose among
 
 
 class Start:

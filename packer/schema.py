@@ -10,7 +10,8 @@ from typing import Literal, get_args
 
 IGNORE_INDEX = -100  # a label that is not trained: the default ignore_index of torch's cross_entropy
 FORMAT_NAME = "packer"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 1  # of rows, and of manifests that need no later one
+FORMAT_VERSIONS = (1, 2)  # of manifests; 2: several row lengths, balanced steps, several epochs
 VALIDATION = "validation"  # the split of what `--validation` holds out
 
 Labels = Literal["aligned", "shifted"]

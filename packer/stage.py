@@ -8,11 +8,9 @@ the reader is what makes rows full: at a thousand documents a plan, 0.25% (2k) t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,15 +19,16 @@ from packer.blocks import Block, Collector
 from packer.chat import ChatOptions
 from packer.conversation import ChatCounts
 from packer.corpus import Partition, PartitionReader, ReadOptions
-from packer.corpus.documents import Tally
+from packer.counting import Counts, Places, Progress, counted
 from packer.encoding import ChatEnds, Encoded, encode
 from packer.errors import InputError
 from packer.interleave import Stream, generator
 from packer.manifest import Totals
-from packer.packing import SIMILARITY_THRESHOLD, overlong
-from packer.packing.overlong import Losses, OverlongError, Trained
+from packer.packing import SIMILARITY_THRESHOLD, by_length, equalized, overlong, varied
+from packer.packing.equalized import Trade
+from packer.packing.overlong import Kept, Losses, OverlongError, Pieces, Trained
 from packer.plan import Int32Array, Plan, offsets_of
-from packer.planning import plan_rows
+from packer.planning import plan_rows, strategy_of
 from packer.relating import likeness_of, traits_of
 from packer.rows import Rows, gather
 from packer.schema import Skipped
@@ -39,7 +38,6 @@ from packer.windowing import Windowing
 
 T = TypeVar("T", bound=np.generic)
 CHUNK_TOKENS = 4 << 20  # gathered and written at a time
-Progress = Callable[[int, int], None]  # documents and tokens just done; below 0: they are to be done again
 
 
 @dataclass(frozen=True)
@@ -70,9 +68,17 @@ class Job:
     segment_multiple: int = 1
     chat: ChatOptions | None = None  # None without a tokenizer
     validation: float | None = None
+    lengths: tuple[int, ...] = ()  # several row lengths, rising, of which max_length is the last
+    gaps: str = "fill"
+    epochs: int = 1  # packings of the same documents
+    equalize: str | None = None  # "attention": rows of like cost
     plan_effort: int | None = None  # of optimal; None: its default
     plan_seconds: float | None = None  # to plan a block: an error after them, and never another plan
-    similarity_threshold: float = SIMILARITY_THRESHOLD
+    similarity_threshold: float = SIMILARITY_THRESHOLD  # of semantic
+
+    @property
+    def row_lengths(self) -> tuple[int, ...]:
+        return self.lengths or (self.max_length,)
 
     @property
     def cut_later(self) -> bool:
@@ -83,32 +89,45 @@ class Job:
 @dataclass(frozen=True)
 class BlockReport:
     """A staged block. folder: relative to the partition's; rows: how many it holds (documents, if rows are cut
-    later); masked: it says of each token whether it is trained; digests: of its files, by name; lp_bound: rows that no
-    plan of it can go below, where the strategy knows."""
+    later); masked: it says of each token whether it is trained; digests: of its files, by name; epoch, length: which
+    packing and which row length it is of, from 0; lp_bound: rows that no plan of it can go below, where the strategy
+    knows."""
 
     folder: str
     rows: int
     tokens: int
     masked: bool
     digests: dict[str, str] = field(default_factory=dict)
+    epoch: int = 0
+    length: int = 0
     lp_bound: int | None = None
 
 
 @dataclass(frozen=True)
 class Held:
-    """What was held out of a partition for validation: documents and tokens, losses, blocks of rows."""
+    """What was staged, of a block or of a partition, or held out of it for validation: documents and tokens, losses,
+    blocks of rows, what equalizing them gave, how like each other documents of a row are."""
 
     totals: Totals = field(default_factory=Totals)
     losses: Losses = field(default_factory=Losses)
     blocks: list[BlockReport] = field(default_factory=list)
+    trades: list[Trade] = field(default_factory=list)
     likeness: Likeness = field(default_factory=Likeness)
+
+    def __add__(self, other: Held) -> Held:
+        return Held(
+            self.totals + other.totals,
+            self.losses + other.losses,
+            self.blocks + other.blocks,
+            equalized.summed(self.trades, other.trades),
+            self.likeness + other.likeness,
+        )
 
 
 @dataclass(frozen=True)
 class PartitionReport:
     """What became of a partition. records and tokens: by source slice; chats: what its chats and pairs came to;
-    checked: documents that both engines encoded; sampling_seconds: what the reference took for these; likeness: of the
-    documents in rows, by strategy `semantic`."""
+    checked: documents that both engines encoded; sampling_seconds: what the reference took for these."""
 
     index: int
     records: list[int]
@@ -121,6 +140,7 @@ class PartitionReport:
     checked: int = 0
     sampling_seconds: float = 0.0
     held: Held = field(default_factory=Held)
+    trades: list[Trade] = field(default_factory=list)
     likeness: Likeness = field(default_factory=Likeness)
 
     @property
@@ -140,7 +160,7 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
     encoded = counted(encode(reader, engine, ends, chat_ends, watch), counts, places, vocab_size, progress)
     main, aside = Stager(job, partition.index, folder, places), None
     if job.validation is not None:
-        held_job = replace(job, strategy="none", window=None, order="plan")
+        held_job = replace(job, strategy="none", window=None, order="plan", lengths=(), epochs=1, equalize=None)
         aside = Stager(held_job, partition.index, folder, places, "held")
     for batch in encoded:
         if aside is not None and job.validation is not None:
@@ -164,6 +184,7 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
         counts.checked,
         watch.seconds if watch else 0.0,
         held_out,
+        kept.trades,
         kept.likeness,
     )
 
@@ -189,16 +210,13 @@ class Stager:
     def _stage(self, block: Block) -> None:
         key, name = (self._partition, self._index), f"{self._name}-{self._index:05d}"
         try:
-            report, totals, losses, likeness = _stage_block(self._job, block, key, self._folder / name)
+            self._staged += _stage_block(self._job, block, key, self._folder / name)
         except OverlongError as error:
             place = self._places.of(int(block.documents.segments["doc"][error.document]))
             raise InputError(
                 f"{place}: has {error.length} tokens, more than --max-length {self._job.max_length} (--overlong "
                 "error); another --overlong splits or truncates it"
             ) from None
-        staged = self._staged
-        blocks = staged.blocks + [report] * (report.rows > 0)
-        self._staged = Held(staged.totals + totals, staged.losses + losses, blocks, staged.likeness + likeness)
         self._index += 1
 
 
@@ -237,100 +255,57 @@ def chats_of(
     )
 
 
-class Counts:
-    """Empty and checked documents, what chats came to, and the tokens of each slice, added up as batches pass."""
-
-    def __init__(self, tally: Tally) -> None:
-        self.empty = self.checked = 0
-        self.chats = ChatCounts()
-        self.tokens: list[int] = []
-        self._tally = tally
-
-    def add(self, batch: Encoded) -> None:
-        """The reader is ahead of the batch, so the slices of its records are known."""
-        self.empty += batch.empty
-        self.checked += batch.checked
-        self.chats += batch.chats
-        firsts = offsets_of(np.array(self._tally.records, np.int64))[1:]
-        bounds = [0, *np.searchsorted(batch.ordinals, firsts).tolist(), len(batch.ordinals)]
-        sums = np.diff(batch.offsets[bounds]).tolist()
-        self.tokens = [a + b for a, b in zip_longest(self.tokens, sums, fillvalue=0)]
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where in the partition's files its records are, for errors. several: a record may be several documents, which are
-    what is counted."""
-
-    partition: Partition
-    tally: Tally
-    several: bool = False
-
-    def of(self, ordinal: int) -> str:
-        """The file, and the record's number in it, from 1 (in a slice that begins later: counted from there)."""
-        firsts = offsets_of(np.array(self.tally.records, np.int64))
-        index = int(np.searchsorted(firsts, ordinal, side="right")) - 1
-        piece = self.partition.slices[index]
-        if piece.source.format == "packed":
-            return f"{piece.source.path}, document {ordinal - int(firsts[index]) + piece.start}"
-        after = f" after byte {piece.start}" if piece.start and piece.source.format in ("jsonl", "text") else ""
-        noun = "document" if self.several else "record"
-        return f"{piece.source.path}, {noun} {ordinal - int(firsts[index]) + 1}{after}"
-
-
-def counted(
-    batches: Iterable[Encoded], counts: Counts, places: Places, vocab_size: int, progress: Progress | None
-) -> Iterator[Encoded]:
-    """The batches, counted and reported as they pass. Raises InputError at an id beyond the vocabulary."""
-    for batch in _placed(batches, places):
-        counts.add(batch)
-        if len(batch.ids) and batch.ids.max() >= vocab_size:
-            at = int(np.argmax(batch.ids >= vocab_size))
-            document = int(np.searchsorted(batch.offsets, at, side="right")) - 1
-            raise InputError(
-                f"{places.of(int(batch.ordinals[document]))}: holds token id {batch.ids[at]}, but the tokenizer's "
-                f"vocabulary ends at {vocab_size - 1}; give the tokenizer that made the ids"
-            )
-        if progress:
-            progress(len(batch.ordinals), len(batch.ids))
-        yield batch
-
-
-def _placed(batches: Iterable[Encoded], places: Places) -> Iterator[Encoded]:
-    """The batches; a difference between the engines gets its place in the input."""
-    try:
-        yield from batches
-    except engines.DifferenceError as error:
-        raise engines.EngineError(f"{places.of(error.document)}: {error.reason}") from error
-
-
-def plan_block(job: Job, block: Block, rng: np.random.Generator) -> tuple[Plan, Int32Array, Losses, int | None]:
-    """The block's rows, where each of its documents ends after truncation, what is lost, and if the strategy knows, how
-    many rows no plan can go below.
+def plan_block(job: Job, block: Block, rng: np.random.Generator) -> tuple[Plan, Int32Array, Losses]:
+    """The block's rows, where each of its documents ends after truncation, and what is lost.
 
     Where rows are cut later the plan here is one row a document.
     """
+    pieces, kept = _pieces(job, block)
+    return _planned(job, block, pieces, 0, rng).plans[0], kept.stop, kept.losses
+
+
+def _pieces(job: Job, block: Block) -> tuple[Pieces, Kept]:
+    """What is to be placed."""
     documents = block.documents
     lengths = documents.segments["length"].copy()
     trained = None
     if documents.trained is not None:
         trained = Trained.of(documents.trained, block.masked, documents.row_offsets)
     kept = overlong.keep(lengths, job.max_length, job.overlong, min_tokens=job.min_tokens, trained=trained)
-    pieces = overlong.whole(kept) if job.cut_later else overlong.split(kept, job.max_length)
-    strategy = "none" if job.cut_later else job.strategy
-    plan, bound = plan_rows(
-        strategy,
-        _counted(pieces.length, job),
-        job.max_length,
-        max_segments=job.max_segments,
-        rng=rng,
-        effort=job.plan_effort,
-        seconds=job.plan_seconds,
-        traits=None if block.traits is None else block.traits.take(pieces.doc),
-        threshold=job.similarity_threshold,
-    )
-    placed = Plan(pieces.doc[plan.doc], pieces.start[plan.doc], pieces.length[plan.doc], plan.row_offsets)
-    return placed, kept.stop, kept.losses, bound
+    return overlong.whole(kept) if job.cut_later else overlong.split(kept, job.max_length), kept
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """One packing of a block. plans: by row length; trades: what equalizing gives; bound: rows that none can go below,
+    where the strategy knows."""
+
+    plans: list[Plan]
+    trades: list[Trade] = field(default_factory=list)
+    bound: int | None = None
+
+
+def _planned(job: Job, block: Block, pieces: Pieces, epoch: int, rng: np.random.Generator) -> _Planned:
+    counted, trades, bound = _counted(pieces.length, job), list[Trade](), None
+    effort = {"effort": job.plan_effort, "seconds": job.plan_seconds}
+    how: dict[str, Any] = {"max_segments": job.max_segments, "rng": rng}
+    if job.equalize and not epoch:
+        plan, trades = equalized.traded(counted, job.max_length, **how)
+        plans = [plan]
+    elif epoch or job.lengths:
+        strategy = strategy_of("equalized" if job.equalize else job.strategy, **effort)
+        plans = by_length.pack(
+            varied.of(strategy) if epoch else strategy, counted, job.row_lengths, gaps=job.gaps, **how
+        )
+    else:
+        name, traits = "none" if job.cut_later else job.strategy, block.traits and block.traits.take(pieces.doc)
+        threshold = job.similarity_threshold
+        plan, bound = plan_rows(name, counted, job.max_length, **how, **effort, traits=traits, threshold=threshold)
+        plans = [plan]
+    placed = [
+        Plan(pieces.doc[plan.doc], pieces.start[plan.doc], pieces.length[plan.doc], plan.row_offsets) for plan in plans
+    ]
+    return _Planned(placed, trades, bound)
 
 
 def _counted(lengths: Int32Array, job: Job) -> Int32Array:
@@ -338,28 +313,45 @@ def _counted(lengths: Int32Array, job: Job) -> Int32Array:
     return -(-lengths // job.segment_multiple) * job.segment_multiple
 
 
-def _stage_block(
-    job: Job, block: Block, key: tuple[int, int], folder: Path
-) -> tuple[BlockReport, Totals, Losses, Likeness]:
+def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> Held:
+    """A folder for each packing and row length that has rows, `folder` for the first."""
     documents = block.documents
     block = replace(block, traits=traits_of(job.strategy, block.traits, documents.tokens, documents.row_offsets))
-    plan, stops, losses, bound = plan_block(job, block, generator(job.seed, Stream.TIES, *key))
-    if job.order != "plan" and not job.cut_later:
-        plan = plan.take_rows(generator(job.seed, Stream.ROWS, *key).permutation(plan.rows))
-    digests = write_block(block.documents, plan, stops, folder) if plan.rows else {}
-    pieces = np.bincount(plan.doc, minlength=1)
+    pieces, kept = _pieces(job, block)
+    reports: list[BlockReport] = []
+    trades: list[Trade] = []
+    likeness = Likeness()
+    placed = np.zeros(len(block.documents), np.int64)
+    masked = block.documents.trained is not None
+    for epoch in range(job.epochs):
+        ties = generator(job.seed, Stream.TIES, *key, *((epoch,) if epoch else ()))
+        made = _planned(job, block, pieces, epoch, ties)
+        trades += made.trades
+        for length, plan in enumerate(made.plans):
+            own = (epoch, length) if epoch or length else ()
+            if job.order != "plan" and not job.cut_later:
+                plan = plan.take_rows(generator(job.seed, Stream.ROWS, *key, *own).permutation(plan.rows))
+            if not epoch:
+                placed += np.bincount(plan.doc, minlength=len(placed))
+            if not plan.rows:
+                continue
+            path = folder.with_name("-".join(map(str, (folder.name, *own))))
+            digests = write_block(block.documents, plan, kept.stop, path)
+            report = BlockReport(path.name, plan.rows, plan.tokens, masked, digests, epoch, length, made.bound)
+            reports.append(report)
+            if job.strategy == "semantic":
+                rng = generator(job.seed, Stream.LIKENESS, *key)
+                how = (job.max_length, job.max_segments, job.similarity_threshold, rng)
+                likeness += likeness_of(job.strategy, block.traits, plan, _counted(plan.length, job), *how)
     totals = Totals(
         documents=len(block.documents),
         tokens=len(block.documents.tokens),
-        placed_documents=int((pieces > 0).sum()),
-        split_documents=int((pieces > 1).sum()),
+        placed_documents=int((placed > 0).sum()),
+        split_documents=int((placed > 1).sum()),
         max_token_id=int(block.documents.tokens.max(initial=-1)),
         masked_documents=int(block.masked.sum()),
     )
-    masked = block.documents.trained is not None
-    how = (job.max_length, job.max_segments, job.similarity_threshold, generator(job.seed, Stream.LIKENESS, *key))
-    likeness = likeness_of(job.strategy, block.traits, plan, _counted(plan.length, job), *how)
-    return BlockReport(folder.name, plan.rows, plan.tokens, masked, digests, bound), totals, losses, likeness
+    return Held(totals, kept.losses, reports, trades, likeness)
 
 
 def write_block(source: Rows, plan: Plan, stops: Int32Array, folder: Path) -> dict[str, str]:

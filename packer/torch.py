@@ -165,9 +165,19 @@ class PackedDataset(Dataset[Tensors]):
     """Rows by number as tensors: `packer.reader.PackedDataset` with its arrays as tensors that share no memory."""
 
     def __init__(
-        self, out: str | Path, *, split: str | None = None, labels: str | None = None, vocab_size: int | None = None
+        self,
+        out: str | Path,
+        *,
+        split: str | None = None,
+        labels: str | None = None,
+        vocab_size: int | None = None,
+        epoch: int = 0,
     ) -> None:
-        self.rows = reader.PackedDataset(out, split=split, labels=labels, vocab_size=vocab_size)
+        self.rows = reader.PackedDataset(out, split=split, labels=labels, vocab_size=vocab_size, epoch=epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Numbers are those of another packing from now on, where there are several."""
+        self.rows.set_epoch(epoch)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -206,6 +216,9 @@ class PackedLoader:
     rows_per_batch or tokens_per_batch; world_size, rank; seed; shuffle; drop_last: see `packer.sampling`.
     balance: `attention`, `tokens` (batches of rows of like length), or `flops` with the FLOPs of a token and of a unit
     of attention, flops=(a, b).
+    schedule: of a data set with several row lengths, when rows of each are read: `random` (default: in proportion),
+    `ascending`, `descending`, `grow`, `shrink`, `grow:CYCLES` (see `packer.sampling.schedule`); a batch has rows of one
+    length. scale_rows: rows_per_batch is that of the longest, a shorter one has as many more as fill as many tokens.
     tokens_per_step: accumulate gradients by tokens. Each batch then says with `last_in_step` whether the optimizer
     steps after it: when all ranks together have had so many tokens since its last step, and at the epoch's end.
     split: the one to read, such as `validation`; None: the main one.
@@ -233,6 +246,8 @@ class PackedLoader:
         drop_last: bool = False,
         balance: str | None = None,
         flops: tuple[float, float] | None = None,
+        schedule: str | None = None,
+        scale_rows: bool = False,
         tokens_per_step: int | None = None,
         labels: str | None = None,
         vocab_size: int | None = None,
@@ -260,6 +275,8 @@ class PackedLoader:
             balance=balance,
             flops=flops,
             drop_last=drop_last,
+            schedule=schedule,
+            scale_rows=scale_rows,
         )
         self.epochs = Epochs(
             datasets,

@@ -124,12 +124,12 @@ class RemoteOutput:
         """Puts the staged shards and then the manifest, with the shards' names as they are in the store."""
         self._check_mark()
         before = self._data_set()
-        old = {shard.path: shard for shard in before.shards} if before else {}
-        shards = [self._named(shard, old) for shard in described.shards]
+        old = {shard.path: shard for shard in before.all_shards} if before else {}
+        shards = [self._named(shard, old) for shard in described.all_shards]
         gone = sorted((self._ours | set(old)) - {shard.path for shard in shards})
         new = [
             (self.folder / was.path, now)
-            for was, now in zip(described.shards, shards, strict=True)
+            for was, now in zip(described.all_shards, shards, strict=True)
             if now.path not in old  # the same content already has this name
         ]
         self._put_mark([*(shard.path for _, shard in new), *gone])
@@ -140,7 +140,8 @@ class RemoteOutput:
         ) as uploads:
             for _ in uploads:
                 pass
-        published = replace(described, shards=shards)
+        names = {was.path: now.path for was, now in zip(described.all_shards, shards, strict=True)}
+        published = described.renamed(names)
         self._check_ours(new)
         self._do("written", lambda: self._pipe(manifest.FILE, published.to_json().encode()))
         self._ours, self._marked = set(), False
@@ -184,7 +185,7 @@ class RemoteOutput:
             ) from None
         marked = self._mark() if MARK in names else {}
         left = {str(name) for name in marked.get("shards", []) if _is_shard(str(name))}
-        known = {manifest.FILE} | left | ({shard.path for shard in before.shards} if before else set())
+        known = {manifest.FILE} | left | ({shard.path for shard in before.all_shards} if before else set())
         if marked.get("format") == FORMAT_NAME:
             known.add(MARK)
         if foreign := sorted(names - known):
@@ -195,7 +196,7 @@ class RemoteOutput:
             if MARK in names:
                 what = "the remains of an unfinished run, if it is not still being written"
             raise OutputError(f"--out {self.out} holds {what}; --overwrite replaces it")
-        self._ours = (left & names) - ({shard.path for shard in before.shards} if before else set())
+        self._ours = (left & names) - ({shard.path for shard in before.all_shards} if before else set())
 
     def _data_set(self) -> Manifest | None:
         file = self.out / manifest.FILE

@@ -375,7 +375,8 @@ def write(
     blocks = staged(folder, partitions, replace(JOB, strategy="bfd"))
     expected = rows_of(blocks)
     schema = arrow_schema(layout, {"max_length": "8"})
-    shards, totals = write_shards(folder, blocks, layout, output, schema, seed=3, order=order)
+    made = write_shards(folder, blocks, layout, output, schema, seed=3, order=order)
+    shards, totals = made.shards, made.totals
     paths = [folder / shard.path for shard in shards]
     batches = [list(read_shard(path, output.file_format)) for path in paths]
     if output.file_format == "parquet":

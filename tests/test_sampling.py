@@ -522,13 +522,14 @@ class Rows:
         self.fingerprint, self.random_access = f"{name} {rows}", groups is None
         cuts = np.linspace(0, rows, (groups or 1) + 1).astype(np.int64)
         self.group_rows, self._work = np.diff(cuts), some_work(rows, seed)
+        self.row_lengths, self.stored_rows = [1024], rows
 
     def __len__(self) -> int:
         return int(self.group_rows.sum())
 
-    def order(self, seed: int, epoch: int, *, shuffle: bool, buffer_groups: int) -> Order:
+    def orders(self, seed: int, epoch: int, *, shuffle: bool, buffer_groups: int) -> list[Order]:
         buffer = None if self.random_access else buffer_groups
-        return epoch_order(self.group_rows, seed, epoch, shuffle=shuffle, buffer_groups=buffer)
+        return [epoch_order(self.group_rows, seed, epoch, shuffle=shuffle, buffer_groups=buffer)]
 
     def work(self) -> Work:
         return self._work

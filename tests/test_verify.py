@@ -988,7 +988,7 @@ def test_manifest_missing(copy: Copy, tmp_path: Path) -> None:
         (b"{}", "not packer's"),
         (b'{"format": "other", "format_version": 1}', "not packer's"),
         (b'{"format": "packer"}', "format version"),
-        (b'{"format": "packer", "format_version": 2}', "format version 2"),
+        (b'{"format": "packer", "format_version": 3}', "format version 3"),
         (b'{"format": "packer", "format_version": 1}', "damaged"),
     ],
 )

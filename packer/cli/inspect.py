@@ -54,10 +54,12 @@ def _ranges(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> l
 )
 @click.option("--tokenizer", metavar="T", help="Default: the one named in the manifest.")
 @click.option("--split", metavar="NAME", help="Of which row K is; default: the main one.")
+@click.option("--epoch", type=click.IntRange(0), default=0, help="Of several packings, the one that this epoch reads.")
 @run_options
 def inspect(
     out: Place,
     split: str | None,
+    epoch: int,
     rows: list[range],
     decode: bool,
     html_file: Path | None,
@@ -68,7 +70,7 @@ def inspect(
     from packer import inspection, manifest
 
     facts = manifest.load(out)
-    shown = facts.of(split)
+    shown = facts.of(split).at(epoch)
     numbers = inspection.numbers(out, shown, rows)
     if html_file:
         _check(html_file, out)
@@ -100,8 +102,9 @@ def _show(out: Place, facts: Manifest, numbers: list[int], vocabulary: Vocabular
     from packer.inspection.screen import Screen
 
     screen = Screen(Console(highlight=False), vocabulary)
+    size_of = {shard.path: part.max_length for part in facts.by_length for shard in part.shards}
     for row in inspection.read_rows(out, facts, numbers):
-        for line in screen.row(row, facts.max_length):
+        for line in screen.row(row, size_of[row.shard]):
             click.echo(line, color=screen.coloured)
         click.echo()
     click.echo(screen.legend(), color=screen.coloured)

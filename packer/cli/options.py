@@ -94,7 +94,7 @@ def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
     ctx.default_map = defaults
 
 
-def _together(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+def together(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     def apply(function: F) -> F:
         for decorator in reversed(decorators):
             function = decorator(function)
@@ -103,7 +103,7 @@ def _together(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     return apply
 
 
-run_options = _together(
+run_options = together(
     click.option(
         "--config",
         type=click.Path(path_type=Path),
@@ -122,7 +122,7 @@ run_options = _together(
     ),
 )
 
-data_options = _together(
+data_options = together(
     click.argument("inputs", metavar="INPUT...", nargs=-1, required=True),
     click.option("--tokenizer", metavar="T", help="A tokenizer.json, a folder that holds one, a URL, or a hub name."),
     click.option("--out", type=PLACE, required=True, help="Folder for the data set, here or in a store."),
@@ -165,7 +165,7 @@ def labels_option(default: str) -> Callable[[F], F]:
     )
 
 
-output_options = _together(
+output_options = together(
     click.option(
         "--positions", type=click.Choice(POSITIONS), default="segment", show_default=True, help="Where they restart."
     ),
@@ -197,7 +197,7 @@ output_options = _together(
     ),
 )
 
-input_options = _together(
+input_options = together(
     click.option(
         "--schema",
         type=click.Choice(["text", "messages", "prompt_completion", "alpaca", "input_ids"]),
@@ -232,7 +232,7 @@ input_options = _together(
     click.option("--allow-lossy", is_flag=True, help="Read a packer data set though it lost tokens of its documents."),
 )
 
-chat_options = _together(
+chat_options = together(
     click.option(
         "--chat-template", metavar="FILE|NAME", help="A Jinja file, or one of the tokenizer's own. Default: its own."
     ),
@@ -259,7 +259,7 @@ chat_options = _together(
     ),
 )
 
-tokenizer_options = _together(
+tokenizer_options = together(
     click.option(
         "--bos/--no-bos", default=None, help="Begin documents with BOS; default: as the tokenizer does itself."
     ),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.cli.options import DEBUG, TRAIT_FIELDS, chat_of, contains, read_of, tokenizer_of
+from packer.cli.packings import balance_of
 from packer.remote import Place
 
 if TYPE_CHECKING:
@@ -39,9 +40,12 @@ def make(command: str, inputs: tuple[str, ...], out: Place, tokenizer: str | Non
     if not re.fullmatch(r"\w+(\.\w+)*", values["split"]):
         raise click.UsageError(f"--split {values['split']!r} is no name: letters, digits, _ and . only")
     layout = Layout(**{name: values.pop(name) for name in ("labels", "boundaries", "positions", "columns")})
+    balance = balance_of(values)
     compression = values.pop("compression") or ("zstd" if values["file_format"] == "parquet" else "none")
     output = Output(
-        compression=compression, **{name: values.pop(name) for name in ("split", "file_format", "rows_per_shard")}
+        compression=compression,
+        balance=balance,
+        **{name: values.pop(name) for name in ("split", "file_format", "rows_per_shard")},
     )
     own = [name for name in ("partition_bytes", *TRAIT_FIELDS) if name in values]
     read, chat = read_of(values, own), chat_of(tokenizer, values)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import sys
 from pathlib import Path
@@ -20,11 +19,11 @@ from packer.cli.options import (
     tokenizer_of,
     tokenizer_options,
 )
+from packer.cli.packings import model_of
 from packer.remote import canonical, shown_in
 from packer.schema import SCOPES, TAILS
 
 if TYPE_CHECKING:
-    from packer.pricing import Model
     from packer.windowing import Windowing
 
 POLICIES = ("split", "truncate", "truncate-left", "drop")
@@ -125,7 +124,7 @@ def stats(
     read, options, chat = read_of(values), tokenizer_of(tokenizer, values), chat_of(tokenizer, values)
     max_lengths = sorted(set(values.pop("max_lengths"))) or measuring.MAX_LENGTHS
     windows = _windows(values)
-    terms = Terms(model=_model(values.pop("model")), **values)
+    terms = Terms(model=model_of(values.pop("model")), **values)
     if lengths is not None:
         found = measuring.stats_of_lengths(lengths, max_lengths, terms, windows=windows)
     else:
@@ -162,16 +161,3 @@ def _windows(values: dict[str, Any]) -> tuple[int, Windowing] | None:
     if (size is None) != (stride is None):
         raise click.UsageError("--context-size and --stride together price windows: give both")
     return None if size is None else (size, Windowing(stride, allow_gaps=True, **chosen))
-
-
-def _model(text: str | None) -> Model | None:
-    from packer.pricing import Model
-
-    if text is None:
-        return None
-    parts = text.split(",")
-    if len(parts) not in (2, 3) or not all(
-        re.fullmatch(r"0*[1-9][0-9]{0,8}", part.strip(), re.ASCII) for part in parts
-    ):
-        raise click.UsageError(f"--model {text!r}: give HIDDEN,LAYERS or HIDDEN,LAYERS,FFN, as in 4096,32,14336")
-    return Model(*map(int, parts))

@@ -26,9 +26,9 @@ from packer.errors import InputError
 from packer.finish import Output
 from packer.interleave import Stream, generator
 from packer.manifest import Manifest
-from packer.packing import overlong
+from packer.packing import by_length, overlong
 from packer.plan import Int32Array
-from packer.planning import plan_rows
+from packer.planning import strategy_of
 from packer.remote import Place
 from packer.running import BYTES_A_TOKEN
 from packer.schema import Layout
@@ -110,7 +110,7 @@ def estimate(inputs: Sequence[str], out: Place, job: Job, layout: Layout, output
     rows, placed, segments = (count * tokens for count in _per_token(lengths, job))
     per_id, compressing = _compressed(sample.ids, output)
     data = placed * _bytes_a_token(layout, output, per_id, masked=masked) + SEGMENT_COLUMNS * segments
-    staging = (5 if masked else 4) * tokens + SEGMENT_BYTES * segments + ROW_BYTES * rows
+    staging = (5 if masked else 4) * tokens * job.epochs + SEGMENT_BYTES * segments + ROW_BYTES * rows
     speed = len(sample.ids) / sample.seconds if sample.seconds and job.tokenizer else None
     writing = placed * (compressing * (2 if layout.columns == "full" else 1) / _cores() + COPYING)
     seconds = (tokens - held) / speed if speed else tokens * COPYING
@@ -178,10 +178,14 @@ def _per_token(lengths: Int32Array, job: Job) -> tuple[float, float, float]:
     kept = overlong.keep(drawn, job.max_length, policy, min_tokens=job.min_tokens)
     pieces = overlong.split(kept, job.max_length)
     counted = -(-pieces.length // job.segment_multiple) * job.segment_multiple
-    plan, _ = plan_rows(
-        job.strategy, counted, job.max_length, max_segments=job.max_segments, rng=rng, effort=DRY_EFFORT
+    strategy = strategy_of(job.strategy, effort=DRY_EFFORT)
+    plans = by_length.pack(strategy, counted, job.row_lengths, gaps=job.gaps, max_segments=job.max_segments, rng=rng)
+    per = job.epochs / total
+    return (
+        sum(plan.rows for plan in plans) * per,
+        int(pieces.length.sum(dtype=np.int64)) * per,
+        sum(len(plan.length) for plan in plans) * per,
     )
-    return plan.rows / total, int(pieces.length.sum(dtype=np.int64)) / total, len(plan.length) / total
 
 
 def _compressed(ids: Int32Array, output: Output) -> tuple[float, float]:

@@ -5,7 +5,7 @@ Group ──rows──▶ Row, Segment: as stored ──pieces──▶ Unit: te
 
 from __future__ import annotations
 
-from packer import tokenizer
+from packer import packings_summary, tokenizer
 from packer.errors import TokenizerError, UsageError
 from packer.inspection.pieces import Unit, Vocabulary, units
 from packer.inspection.rows import Row, Segment, find_row, numbers, read_rows, segments
@@ -64,6 +64,9 @@ def totals_lines(out: Place, manifest: Manifest) -> list[str]:
         ]
     return [
         *what,
+        *(f"  {label:<8} {text}" for label, text in packings_summary.length_lines(manifest.groups)),
+        *(f"  {label:<8} {text}" for label, text in packings_summary.balance_lines(manifest.balance)),
+        *(f"  {label:<8} {text}" for label, text in packings_summary.epoch_lines(manifest)),
         f"  labels {layout.labels}, attention by {layout.boundaries}, positions by {layout.positions}, "
         f"columns {layout.columns}",
         f"  {size / 1e6:,.1f} MB of {manifest.file_format} in {counted(len(manifest.shards), 'shard')}, "

@@ -43,7 +43,11 @@ OVERLONG = ("split", "truncate", "truncate-left", "drop", "error")
 ORDERS = {
     "shuffle": "at random",
     "plan": "as planned",
-    "balanced": "at random, but rows of like attention cost in runs of 32",
+    "balanced": "at random, but rows of like attention cost in runs of 32; with --world-size in steps of even work",
+}
+GAPS = {
+    "fill": "with shorter documents",
+    "leave": "each row length has only the documents that no shorter one serves",
 }
 
 

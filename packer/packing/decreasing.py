@@ -55,7 +55,7 @@ def plan_of_moves(moves: Moves, lengths: Int32Array, rng: np.random.Generator) -
     """The plan for these documents, of which those of equal length change places with `rng`."""
     order = descending(lengths, rng)
     row = np.empty(len(lengths), np.int64)
-    row[order] = _rows_of_moves(moves)
+    row[order] = rows_of_moves(moves)
     return plan_from_rows(row, lengths)
 
 
@@ -116,7 +116,7 @@ def moves_of(
     return Moves(*np.array(moves, np.int64).reshape(-1, 4).T)
 
 
-def _rows_of_moves(moves: Moves) -> Int64Array:
+def rows_of_moves(moves: Moves) -> Int64Array:
     """The row of each document, in the order of placing.   (5, 2, 3) -> 5 5 5 6 6 6"""
     documents = moves.rows * moves.each
     index = np.arange(documents.sum()) - np.repeat(offsets_of(documents)[:-1], documents)

@@ -13,7 +13,7 @@ from packer.errors import UsageError
 from packer.plan import BoolArray, Int64Array, offsets_of
 from packer.reader.batch import Batch, joined
 from packer.reader.dataset import PackedDataset
-from packer.sampling import Order, Progress, Sampling, Steps, Taken, Work, left_of, mixed, plan_steps
+from packer.sampling import Order, Progress, Sampling, Steps, Taken, Work, left_of, mixed, plan_steps, schedule
 
 MIX_WINDOW = 4096  # rows of a mixture that are sorted together where rows are not read one by one
 
@@ -38,6 +38,12 @@ class Epochs:
         buffer_groups: int,
     ) -> None:
         sampling.check()
+        schedule.check(sampling.schedule)
+        several = any(len(dataset.row_lengths) > 1 for dataset in datasets)
+        if several and len(datasets) > 1:
+            raise UsageError("a data set with several row lengths cannot be part of a mixture")
+        if sampling.schedule is not None and not several:
+            raise UsageError("schedule is for data sets with several row lengths: this one has rows of one length")
         if not 0 <= rank < sampling.world_size:
             raise UsageError(f"rank {rank} of {sampling.world_size}")
         if len(datasets) > 1 and (len(weights) != len(datasets) or min(weights) <= 0):
@@ -46,7 +52,7 @@ class Epochs:
             raise UsageError("seed is at least 0, and buffer_groups at least 1")
         self.datasets, self.weights, self.sampling, self.rank = datasets, weights, sampling, rank
         self.buffer_groups = buffer_groups
-        self._first = offsets_of(np.array([len(dataset) for dataset in datasets], np.int64))
+        self._first = offsets_of(np.array([dataset.stored_rows for dataset in datasets], np.int64))
         fingerprint = datasets[0].fingerprint
         if len(datasets) > 1:
             named = [f"{one.fingerprint} {weight!r}" for one, weight in zip(datasets, weights, strict=True)]
@@ -139,20 +145,25 @@ class Epochs:
     # Planning
 
     def _order(self) -> Order:
-        at = self.progress
-        buffer = at.buffer_groups or self.buffer_groups
-        orders = [
-            dataset.order(at.seed, at.epoch, shuffle=at.shuffle, buffer_groups=buffer) for dataset in self.datasets
-        ]
+        orders = [Order.joined(self._orders(dataset)) for dataset in self.datasets]
         if len(orders) == 1:
             return orders[0]
         alone = all(dataset.random_access for dataset in self.datasets)
         tokens = [dataset.work().tokens for dataset in self.datasets]
         return mixed(orders, tokens, self.weights, None if alone else MIX_WINDOW)
 
+    def _orders(self, dataset: PackedDataset) -> list[Order]:
+        at = self.progress
+        buffer = at.buffer_groups or self.buffer_groups
+        return dataset.orders(at.seed, at.epoch, shuffle=at.shuffle, buffer_groups=buffer)
+
     def _plan(self, order: Order, sampling: Sampling, rng: np.random.Generator) -> Steps:
         work = self._all_work() if sampling.tokens_per_batch or sampling.balance else None
-        return plan_steps(order, work, sampling, rng)
+        if len(self.datasets[0].row_lengths) == 1:
+            return plan_steps(order, work, sampling, rng)
+        at, dataset = self.progress, self.datasets[0]
+        name = sampling.schedule or ("random" if at.shuffle else "stored")
+        return dataset.lengths(self._orders(dataset), name, at.seed, at.epoch).plan(order, work, sampling, rng)
 
     def _all_work(self) -> Work:
         if self._work is None:
@@ -165,7 +176,7 @@ def read(datasets: Sequence[PackedDataset], rows: Int64Array) -> Batch:
     """The rows of these numbers as one batch; those of data set i count on from those before it."""
     if len(datasets) == 1 or not len(rows):
         return datasets[0].batch(rows)
-    first = offsets_of(np.array([len(dataset) for dataset in datasets], np.int64))
+    first = offsets_of(np.array([dataset.stored_rows for dataset in datasets], np.int64))
     source = np.searchsorted(first, rows, side="right") - 1
     cuts = np.flatnonzero(np.diff(source)) + 1
     parts = zip(np.split(rows, cuts), np.split(source, cuts), strict=True)

@@ -11,7 +11,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from packer import manifest
 from packer.errors import DatasetError
+from packer.manifest import Manifest
 from packer.plan import Int64Array, offsets_of
 from packer.reader.checks import first_wrong
 from packer.reader.formats import ShardFile, opened
@@ -41,17 +42,30 @@ class Group:
     ends: dict[str, memoryview[int]]
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """The rows of one length in one packing: their numbers from `first` to below `stop`, and those of their groups."""
+
+    max_length: int
+    first: int
+    stop: int
+    groups: slice
+
+
 class Shards:
     """A data set opened for reading: picklable, and safe to use in forked and in spawned processes.
 
     split: which one, None for the main one; fingerprint: sha256 of the manifest, and of the name of another split;
-    group_rows: int64 (g,), rows of each group; row numbers count through the shards in the manifest's order.
+    group_rows: int64 (g,), rows of each group; row numbers count through the shards in the manifest's order, those of
+    further packings after the first's; stretches: of each packing, one for each row length.
     """
 
     def __init__(self, out: str | Place, columns: Sequence[str], split: str | None = None) -> None:
         self.out = place(out)
         whole = manifest.load(self.out)
-        self.manifest = whole.of(split)
+        main = whole.of(split)
+        shards = [shard for packing in main.epochs for shard in packing.shards]
+        self.manifest = replace(main, shards=shards, groups=[], further_epochs=[])
         own = b"" if self.manifest.split == whole.split else self.manifest.split.encode()
         self.fingerprint = hashlib.sha256((self.out / manifest.FILE).read_bytes() + own).hexdigest()
         self.columns = list(columns)
@@ -63,6 +77,7 @@ class Shards:
         self._group_in_shard = np.concatenate([np.arange(len(of)) for of in counts])
         self._first_row = offsets_of(self.group_rows)
         self._shard_row = offsets_of(np.array([shard.rows for shard in self.manifest.shards], np.int64))
+        self.stretches = self._stretches(main)
 
     def __len__(self) -> int:
         return int(self._first_row[-1])
@@ -150,6 +165,17 @@ class Shards:
         if described != self.manifest.layout.labels:
             raise DatasetError(f"shard {path} says labels {described!r}; the manifest says another convention")
         return rows
+
+    def _stretches(self, main: Manifest) -> list[list[Stretch]]:
+        packings, shard = [], 0
+        for packing in main.epochs:
+            found = []
+            for part in packing.by_length:
+                ends = [shard, shard := shard + len(part.shards)]
+                first, stop = self._shard_row[ends].tolist()
+                found.append(Stretch(part.max_length, first, stop, slice(*np.searchsorted(self._group_shard, ends))))
+            packings.append(found)
+        return packings
 
     def _read(self, index: int) -> Group:
         shard, place = int(self._group_shard[index]), int(self._group_in_shard[index])

@@ -8,6 +8,7 @@ group (Parquet), groups are shuffled, and rows within a buffer of as many groups
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,18 +29,34 @@ class Order:
         left = ~taken[self.rows]
         return Order(self.rows[left], offsets_of(left.astype(np.int8))[self.windows])
 
+    def counted_from(self, first: int) -> Order:
+        """The same of rows that are numbered from `first` on."""
+        return Order(self.rows + first, self.windows)
+
+    @classmethod
+    def joined(cls, orders: Sequence[Order]) -> Order:
+        """One after another."""
+        ends = offsets_of(np.array([len(order.rows) for order in orders]))
+        windows = [order.windows[1:] + end for order, end in zip(orders, ends[:-1].tolist(), strict=True)]
+        return cls(np.concatenate([order.rows for order in orders]), np.concatenate([[0], *windows]))
+
 
 def epoch_order(
-    group_rows: Int64Array, seed: int, epoch: int, *, shuffle: bool = True, buffer_groups: int | None = None
+    group_rows: Int64Array,
+    seed: int,
+    epoch: int,
+    *key: int,
+    shuffle: bool = True,
+    buffer_groups: int | None = None,
 ) -> Order:
     """group_rows: int64 (g,), rows of each group in file order. buffer_groups: groups held at a time; None where every
-    row can be read alone."""
+    row can be read alone. key: for another order of the same seed and epoch."""
     first = offsets_of(group_rows)
     total = int(first[-1])
     if not shuffle:
         windows = first if buffer_groups else np.array([0, total])
         return Order(np.arange(total), windows)
-    rng = np.random.default_rng(np.random.SeedSequence([seed, epoch]))
+    rng = np.random.default_rng(np.random.SeedSequence([seed, epoch, *key]))
     if buffer_groups is None:
         return Order(rng.permutation(total), np.array([0, total]))
     order = rng.permutation(len(group_rows))

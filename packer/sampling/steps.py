@@ -27,7 +27,9 @@ class Sampling:
     rows_per_batch, or tokens_per_batch: rows in sequence as long as their tokens fit (a longer row is a batch of its
     own); padded: a batch counts rows times its longest row. balance: ranks of a step get rows of like cost, which is
     `attention`, the sum of squared sequence lengths, `tokens`, so that batches hold rows of like length, or `flops`,
-    with a model's FLOPs a token and a unit of attention.
+    with a model's FLOPs a token and a unit of attention. schedule, scale_rows: of data sets with several row lengths,
+    when each is read (see `packer.sampling.schedule`), and whether rows_per_batch is that of the longest, and of a
+    shorter one as many times more as its rows fit in the longest.
     """
 
     world_size: int = 1
@@ -37,6 +39,8 @@ class Sampling:
     balance: str | None = None
     flops: tuple[float, float] | None = None
     drop_last: bool = False
+    schedule: str | None = None
+    scale_rows: bool = False
 
     def __post_init__(self) -> None:
         if self.flops is not None:  # a list after JSON, and must equal what it was
@@ -52,6 +56,8 @@ class Sampling:
             raise UsageError(f"balance {self.balance!r}: one of {', '.join(BALANCES)}")
         if (self.balance == "flops") != (self.flops is not None):
             raise UsageError("balance='flops' and the model's sizes go together")
+        if self.scale_rows and self.rows_per_batch is None:
+            raise UsageError("scale_rows is for rows_per_batch: tokens_per_batch has like tokens in any case")
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
     files      the manifest, sizes and checksums, nothing missing and nothing extra
     rows       what must hold within a row: one rule, one function, one line in a table
-    documents  what must hold across rows: each document's segments tile it exactly once; totals
+    documents  what must hold across rows: each document's segments tile it exactly once, in every packing; totals
     windows    the same for windows: each where the options put it, once; its labels; totals
+    balance    the work of ranks in the steps as they are stored
     splits     every document in one split only
     source     every token against INPUT, tokenized again
 
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from packer import manifest as manifests
 from packer.manifest import Manifest
 from packer.remote import Place, place
+from packer.verify import balance as balance
 from packer.verify import documents as documents
 from packer.verify import files as files
 from packer.verify import rows as rows
@@ -43,12 +45,13 @@ def verify(
     out = place(out)
     manifest = manifests.load(out)
     files.check(out, manifest)
-    for split in manifest.splits:
+    for split in manifest.parts:
         found = rows.check(out, split)
         if split.options.window is None:
             documents.check(out, split, found)
         else:
             windows.check(out, split, found)
+        balance.check(out, split)
     documents.check_whole(manifest)
     splits.check(out, manifest)
     compared = source.check(out, manifest, inputs, tokenizer, template) if inputs else None

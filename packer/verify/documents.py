@@ -151,6 +151,14 @@ def _raise_first(manifest: Manifest, segments: NDArray[np.void], wrong: BoolArra
 def check_totals(manifest: Manifest, found: Totals, documents: Documents, seen: int, seen_tokens: int) -> None:
     """seen, seen_tokens: documents and tokens that are accounted for without the losses."""
     totals, losses = manifest.totals, manifest.losses
+    lengths = [
+        (part.max_length, sum(one.rows for one in part.shards), sum(one.tokens for one in part.shards))
+        for part in manifest.by_length
+    ]
+    for group, (size, rows, tokens) in zip(manifest.groups, lengths, strict=False):
+        bounds = metrics.lower_bound(tokens, size), metrics.efficiency(tokens, rows, size)
+        if (group.rows, group.tokens, group.lower_bound, group.efficiency) != (rows, tokens, *bounds):
+            raise DatasetError(f"manifest.json: groups: rows of {size} are {rows} with {tokens} tokens")
     whole = not losses.tokens and not (manifest.coverage and manifest.coverage.unseen_tokens)
     for name, value, expected in (
         *((name, getattr(totals, name), getattr(found, name)) for name in _FOUND),
@@ -161,8 +169,8 @@ def check_totals(manifest: Manifest, found: Totals, documents: Documents, seen: 
         ("documents", totals.documents, seen + losses.documents),
         ("tokens", totals.tokens, seen_tokens + losses.tokens),
         *((("max_token_id", totals.max_token_id, found.max_token_id),) if whole else ()),
-        ("lower_bound", manifest.lower_bound, metrics.lower_bound(found.placed_tokens, manifest.max_length)),
-        ("efficiency", manifest.efficiency, metrics.efficiency(found.placed_tokens, found.rows, manifest.max_length)),
+        ("lower_bound", manifest.lower_bound, sum(metrics.lower_bound(tokens, n) for n, _, tokens in lengths)),
+        ("efficiency", manifest.efficiency, found.placed_tokens / max(sum(n * rows for n, rows, _ in lengths), 1)),
         ("packing_factor", manifest.packing_factor, found.segments / max(found.rows, 1)),
     ):
         if value != expected:

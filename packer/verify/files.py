@@ -13,7 +13,7 @@ from packer.shards import arrow_schema, shard_schema
 
 
 def check(out: Place, manifest: Manifest) -> None:
-    shards = [shard for split in manifest.splits for shard in split.shards]
+    shards = manifest.all_shards
     listed = {shard.path for shard in shards}
     if len(listed) != len(shards):
         raise DatasetError("manifest.json: files: a shard is listed twice")
@@ -21,7 +21,8 @@ def check(out: Place, manifest: Manifest) -> None:
     present = listed if names is None else {f"{DATA}/{name}" for name in names}  # no listing: missing ones show below
     for extra in sorted(present - listed):
         raise DatasetError(f"{extra}: files: the manifest does not know this file")
-    expected = expected_schema(manifest)
+    by_length = [part for packing in manifest.parts for part in packing.by_length]
+    expected = {shard.path: expected_schema(part) for part in by_length for shard in part.shards}
     for shard in shards:
         path = out / shard.path
         if shard.path not in present:
@@ -32,7 +33,7 @@ def check(out: Place, manifest: Manifest) -> None:
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != shard.sha256:
                 raise DatasetError(f"{shard.path}: checksum: its bytes are not those that were written")
-        _check_schema(shard.path, shard_schema(path, manifest.file_format), expected)
+        _check_schema(shard.path, shard_schema(path, manifest.file_format), expected[shard.path])
 
 
 def expected_schema(manifest: Manifest) -> pa.Schema:

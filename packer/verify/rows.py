@@ -186,12 +186,16 @@ def check(out: Place, manifest: Manifest) -> Found:
     """Applies every rule to every row."""
     totals = Totals()
     last_doc = -1
-    for shard in manifest.shards:
+    sizes = [group.max_length for group in manifest.groups]
+    for part, shard in ((sized, one) for sized in manifest.by_length for one in sized.shards):
+        shorter = max((size for size in sizes if size < part.max_length), default=0)
         rows = tokens = 0
-        for group in groups(out, manifest, shard.path):
+        for group in groups(out, part, shard.path):
             for rules in (SHAPE, VALUES):
                 for rule, broken in rules.items():
                     _raise_first(group, rule, broken(group))
+            for rule, needed in _needed(manifest.options.gaps).items():
+                _raise_first(group, rule, needed.reduceat(_counted(group), group.at["doc_ids"][:-1]) <= shorter)
             totals += _totals(group)
             last_doc = max(last_doc, int(group.flat["doc_ids"].max()))
             rows += group.rows
@@ -202,6 +206,18 @@ def check(out: Place, manifest: Manifest) -> Found:
                 f"the manifest says {shard.rows} and {shard.tokens}"
             )
     return Found(totals, last_doc)
+
+
+def _needed(gaps: str | None) -> dict[str, np.ufunc]:
+    """Which segments of a row must be longer than the next shorter rows can hold."""
+    rules = {"a row holds a segment that needs its length": np.maximum}
+    return rules | ({"every segment of a row needs its length": np.minimum} if gaps == "leave" else {})
+
+
+def _counted(group: Group) -> Int64Array:
+    """Tokens of each segment as they count for the row: int64 (S,)."""
+    multiple = group.manifest.options.segment_multiple
+    return np.asarray(-(-group.segment_lengths // multiple) * multiple, np.int64)
 
 
 def _raise_first(group: Group, rule: str, broken: BoolArray) -> None:

@@ -46,7 +46,7 @@ def check(
     seen, chats = Totals(), ChatCounts()
     with tempfile.TemporaryDirectory(prefix="packer-verify-") as folder:
         sources = stored.put_together(sources, Path(folder) / stored.FOLDER, options)
-        documents = Documents(Path(folder), out, manifest.splits, manifest.totals.records)
+        documents = Documents(Path(folder), out, manifest.parts, manifest.totals.records)
         if manifest.options.window is None:
             documents.fill()
         else:

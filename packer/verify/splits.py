@@ -23,7 +23,7 @@ def check(out: Place, manifest: Manifest) -> None:
 def split_of(out: Place, manifest: Manifest, folder: Path) -> NDArray[np.uint8]:
     """The split of each document, in a temporary file: uint8 (records,), its number from 1, 0 where none holds it."""
     marks = np.memmap(folder / "splits", np.uint8, "w+", shape=(manifest.totals.records,))
-    for number, split in enumerate(manifest.splits, 1):
+    for number, split in [(1, packing) for packing in manifest.epochs] + [(2, held) for held in manifest.splits[1:]]:
         for group in all_groups(out, split):
             documents = group.flat["doc_ids"]
             wrong = (marks[documents] != 0) & (marks[documents] != number)

@@ -51,7 +51,15 @@ def whole(out: str = OUT) -> int | None:
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "arrow", "arrow-stream"])
-@pytest.mark.parametrize("command", [["pack", "--max-length", "8"], ["window", "--context-size", "4", "--stride", "2"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["pack", "--max-length", "8"],
+        ["pack", "--max-length", "8", "--validation", "0.2"],
+        ["pack", "--max-length", "8", "--max-length", "4", "--epochs", "2"],
+        ["window", "--context-size", "4", "--stride", "2"],
+    ],
+)
 def test_the_same_bytes_as_here(
     store: MemoryFileSystem,
     packer: Packer,
