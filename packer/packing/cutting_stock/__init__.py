@@ -11,11 +11,12 @@
     bound                what no plan can go below, in exact integers
     filling              documents into the places of chosen patterns, the rest by best fit
     rounding             from the fractional solution to whole rows
-    effort               what all of it may cost
+    solving              all of it, from a histogram to a plan
+    effort               what it may cost
 
 The master has no restriction of its own for "a place for a document serves a shorter one too": zero-cost columns move
 supply from each length to the next shorter one (the dual-optimal inequalities of Valerio de Carvalho 2005, which here
-say that duals grow with length). It takes half the rounds, and rounding stays closer to the bound.
+say that duals grow with length). It takes up to half the rounds, and rounding stays closer to the bound.
 """
 
 from packer.packing.cutting_stock.effort import Effort
