@@ -287,7 +287,7 @@ class _Planned:
 
 def _planned(job: Job, block: Block, pieces: Pieces, epoch: int, rng: np.random.Generator) -> _Planned:
     counted, trades, bound = _counted(pieces.length, job), list[Trade](), None
-    effort = {"effort": job.plan_effort, "seconds": job.plan_seconds}
+    effort: dict[str, Any] = {"effort": job.plan_effort, "seconds": job.plan_seconds}
     how: dict[str, Any] = {"max_segments": job.max_segments, "rng": rng}
     if job.equalize and not epoch:
         plan, trades = equalized.traded(counted, job.max_length, **how)

@@ -21,7 +21,7 @@ strategy_options = together(
         "--plan-effort",
         type=click.IntRange(0),
         metavar="N",
-        help="Of optimal: work that planning a block may take, in steps that take about a second; 0: as bfd. Default: 60.",
+        help="Of optimal: work that planning a block may take, in parts of a second or less; 0: as bfd. Default: 60.",
     ),
     click.option(
         "--plan-seconds",
