@@ -85,7 +85,7 @@ def staged(folder: Path, partitions: Partitions, job: Job) -> list[StagedBlock]:
         found, first = [], 0
         for number, documents in enumerate(blocks):
             block = block_of(documents, first)
-            plan, stops, _, _ = plan_block(job, block, generator(job.seed, Stream.TIES, index, number))
+            plan, stops, _ = plan_block(job, block, generator(job.seed, Stream.TIES, index, number))
             first += len(documents)
             if plan.rows:
                 name = f"block-{number:05d}"
@@ -335,7 +335,7 @@ def test_plan_block(strategy: str, partitions: Partitions, job: Job, max_segment
         return
     job = replace(job, strategy=strategy, max_segments=None if strategy == "wrapped" else max_segments)
     block = block_of(documents, 0)
-    plan, stops, losses, _ = plan_block(job, block, np.random.default_rng(0))
+    plan, stops, losses = plan_block(job, block, np.random.default_rng(0))
     lengths = block.documents.segments["length"].copy()
     plan.validate(lengths, 9 if job.cut_later else job.max_length)
     assert plan.tokens + losses.tokens == sum(lengths)
