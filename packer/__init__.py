@@ -16,6 +16,7 @@ Rooms, each importing only from those above it:
     sampling/                     which rows come in which batch of which rank
     remote/                       what lies in a store and is named by a URL
     corpus/ · tokenizer           documents from every input form; what a tokenizer's folder says
+    loading                       native code that loads while Python does
     chat/ · rendering             a chat as a text, and which of its characters are trained
     engines/ · alignment          texts to exact token ids, fast where that is proved; characters to token masks
     encoding                      both, for a batch of documents

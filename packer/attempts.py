@@ -10,11 +10,11 @@ from packer import engines, tokenizer
 from packer.corpus import Source
 from packer.counting import Progress
 from packer.errors import InputError
+from packer.loading import COMPRESSED
 from packer.stage import TokenizerOptions
 
 Result = TypeVar("Result")
 
-COMPRESSED = 3  # bytes of text in a byte of a compressed file
 HUB_BYTES = 1 << 30  # a hub data set does not say its size: taken as worth a fast engine
 LIMITED_RECORD_BYTES = 4 << 10  # of a record, where --limit says how many
 

@@ -20,7 +20,7 @@ ROOMS = [
     "pricing sampling relating",
     "recommending",
     "remote",
-    "corpus typed tokenizer staging alignment versions memory",
+    "corpus typed tokenizer staging alignment versions memory loading",
     "engines identity chat",
     "encoding shards cutting",
     "planning",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from packer import loading
 from packer.cli.options import DEBUG, TRAIT_FIELDS, chat_of, contains, read_of, tokenizer_of
 from packer.cli.packings import balance_of
 from packer.remote import Place
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 def make(command: str, inputs: tuple[str, ...], out: Place, tokenizer: str | None, values: dict[str, Any]) -> None:
     """Calls the function of `packer.pipeline` that is named like the command. values: all other options by name, and
     what else `packer.stage.Job` and `packer.schema.Layout` need."""
+    loading.guess_ahead(tokenizer, inputs, values["engine"])
     from packer import pipeline, report
     from packer.cli.progress import progress_bar
     from packer.executors import Execution

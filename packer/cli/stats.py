@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from packer import loading
 from packer.cli.options import (
     chat_of,
     chat_options,
@@ -117,6 +118,7 @@ def stats(
         from packer import page
 
         page.require()  # what is missing should show before anything is read
+    loading.guess_ahead(tokenizer, inputs, values["engine"])
     from packer import stats as measuring
     from packer.cli.progress import progress_bar
     from packer.pricing import Terms

@@ -17,6 +17,7 @@ from time import perf_counter
 
 import tokenizers
 
+from packer import loading
 from packer.engines import fast, trial
 from packer.engines.engine import Engine
 from packer.engines.errors import DifferenceError, EngineError
@@ -24,6 +25,7 @@ from packer.engines.fast import FastEngine
 from packer.engines.hf import HfEngine
 from packer.engines.watch import Watch
 from packer.errors import UsageError
+from packer.loading import WORTHWHILE_BYTES
 from packer.tokenizer import Tokenizer
 
 __all__ = [
@@ -41,8 +43,6 @@ __all__ = [
     "when_loaded",
 ]
 
-WORTHWHILE_BYTES = 8 << 20  # of text: below, the reference is done before the fast engine has loaded and been watched
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -58,12 +58,12 @@ class Choice:
 def load_ahead(path: Path, asked: str, text_bytes: int) -> None:
     """Begins to load what `choose` may choose, for native code loads while Python goes on."""
     if fast.version() is not None and (asked == "fast" or (asked == "auto" and text_bytes >= WORTHWHILE_BYTES)):
-        fast.load_ahead(path)
+        loading.load_ahead(path)
 
 
 def when_loaded(path: Path, call: Callable[[], object]) -> None:
     """Calls when the fast engine's native code has loaded, from whatever thread; at once if it has already."""
-    fast.load_ahead(path).add_done_callback(lambda _: call())
+    loading.load_ahead(path).add_done_callback(lambda _: call())
 
 
 def reference() -> Choice:

@@ -5,24 +5,17 @@ It never runs unwatched: `packer.engines.trial` compares it before a run, `packe
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
 from importlib import metadata, util
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from packer.engines.errors import EngineError
 from packer.errors import TokenizerError
+from packer.loading import load_ahead
 from packer.plan import Int32Array, Int64Array
 from packer.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    import fastokens
 
 LIBRARY = "fastokens"
 OLDEST = (0, 3, 5)  # earlier ones are not safe to call from several threads
@@ -67,28 +60,3 @@ class FastEngine:
         if fingerprint != self._fingerprint:
             raise TokenizerError(f"tokenizer {self._source} changed while it was being loaded: run again")
         return flat
-
-
-def load_ahead(path: Path) -> Future[tuple[fastokens.Tokenizer, str]]:
-    """The native tokenizer and the sha256 of its file, being loaded in a thread of its own: that takes seconds, and
-    holds no lock. Loaded once a process, while the file stays as it is."""
-    return _load_ahead(path, path.stat().st_mtime_ns)
-
-
-@cache
-def _load_ahead(path: Path, stamp: int) -> Future[tuple[fastokens.Tokenizer, str]]:  # noqa: ARG001  the cache's
-    pool = ThreadPoolExecutor(1, thread_name_prefix="load-tokenizer")
-    try:
-        return pool.submit(_load, path)
-    finally:
-        pool.shutdown(wait=False)
-
-
-def _load(path: Path) -> tuple[fastokens.Tokenizer, str]:
-    import fastokens
-
-    data = path.read_bytes()
-    native = fastokens.Tokenizer.from_json_str(data.decode())
-    native.no_truncation()
-    native.no_padding()
-    return native, hashlib.sha256(data).hexdigest()

@@ -14,7 +14,7 @@ import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers
 
-from packer import attempts, engines
+from packer import attempts, engines, loading
 from packer.cli import main
 from packer.corpus import ReadOptions, find_sources
 from packer.engines import fast, trial
@@ -79,7 +79,7 @@ def test_auto_steps_aside(words: str) -> None:
 )
 def test_without_the_library(version: str | None, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast, "version", lambda: version)
-    monkeypatch.setattr(fast, "_load", lambda _: pytest.fail("loaded"))
+    monkeypatch.setattr(loading, "_load", lambda _: pytest.fail("loaded"))
     chosen = engines.choose(load(TOKENIZER), "auto", "parse", MANY)
     assert chosen.name == "hf"
     assert f"not the fast one: {said}" in (chosen.note or "")
@@ -175,3 +175,28 @@ def test_ready_made_ids_need_no_engine(capsys: pytest.CaptureFixture[str], monke
     code, out, _ = run(capsys, *arguments)
     assert code == 0
     assert "\nengine " not in out
+
+
+def test_what_names_alone_say_is_loaded_before_all_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Path] = []
+    monkeypatch.setattr(loading, "load_ahead", begun.append)
+    monkeypatch.setattr(loading, "WORTHWHILE_BYTES", 1000)
+    (tmp_path / "small.jsonl").write_bytes(b"x" * 400)
+    (tmp_path / "small.jsonl.gz").write_bytes(b"x" * 400)
+    small, packed = str(tmp_path / "small.jsonl"), str(tmp_path / "small.jsonl.gz")
+    for inputs, engine, expected in (
+        ([small], "auto", False),
+        ([small], "fast", True),
+        ([small, small, small], "auto", True),
+        ([small, small, small], "hf", False),
+        ([packed], "auto", True),
+        ([str(tmp_path)], "auto", True),
+        (["-", "hf:some/name", "s3://bucket/key"], "auto", False),
+    ):
+        begun.clear()
+        loading.guess_ahead(TOKENIZER, inputs, engine)
+        assert begun == [Path(TOKENIZER, "tokenizer.json")] * expected, inputs
+    begun.clear()
+    loading.guess_ahead("no/tokenizer", [small], "fast")
+    loading.guess_ahead(None, [small], "fast")
+    assert not begun

@@ -188,15 +188,16 @@ def test_difference(tokenizer: Tokenizer) -> None:
 
 INTERRUPTED = """
 import os, signal, sys
-from packer.engines import fast, trial
+from packer import loading
+from packer.engines import trial
 trial.strings = lambda _: ["one"]
 class Slow:
     def encode_batch_flat(self, texts, split_special_tokens):
         os.kill(os.getpid(), signal.SIGINT)
         import time; time.sleep(1)
         raise RuntimeError("it went on")
-load = fast._load
-fast._load = lambda path: (Slow(), load(path)[1])
+load = loading._load
+loading._load = lambda path: (Slow(), load(path)[1])
 from packer.cli import main
 main(sys.argv[1:])
 """
