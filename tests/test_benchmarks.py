@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 sys.path.insert(0, str(SCRIPTS))
-from benchmarks import contest, gate, inputs, page, plot  # noqa: E402
+from benchmarks import contest, gate, inputs, page, plot, strategies  # noqa: E402
 from benchmarks.clock import FailedError, run_process  # noqa: E402
+
+from packer.reader import PackedDataset  # noqa: E402
 
 NAME = "packer pack / tokenizer alone"
 RECORDED = {NAME: [1.50, 1.45, 1.55, 1.49, 1.52]}
@@ -207,3 +209,60 @@ def test_a_section_takes_the_place_of_its_older_self() -> None:
     text = page.with_section("# Title\n\n## One\n\nold\n\n## Two\n\nkept\n", "## One\n\nnew\n")
     assert text == "# Title\n\n## One\n\nnew\n\n## Two\n\nkept\n"
     assert page.with_section(text, "## Three\n\nadded").endswith("kept\n\n## Three\n\nadded\n")
+
+
+def test_panels_have_scales_of_their_own_and_no_bar_for_nothing() -> None:
+    drawn = plot.panels(
+        "T", ["a", "b"], ["x", "<y>"], {"one": [[2.0, 1.0], [None, 8.0]], "two": [[0.0, 4.0], [4.0, 2.0]]}
+    )
+    root = ElementTree.fromstring(drawn)
+    space = "{http://www.w3.org/2000/svg}"
+    bars = root.findall(f"{space}rect")[2:]  # after the two of the legend
+    widths = [float(bar.get("width", -1)) for bar in bars]
+    assert widths == [width / 8 * max(widths) for width in (4, 2, 8, 0, 8, 4, 2)]
+    assert [bar.get("class") for bar in bars] == ["own", "other", "other", "own", "other", "own", "other"]
+    assert {"one", "two", "<y>", "8.00", "0"} <= {text.text for text in root.findall(f"{space}text")}
+
+
+def test_the_comparison_of_strategies_goes_into_its_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import bench_strategies
+
+    path, drawing = tmp_path / "strategies.md", tmp_path / "strategies.svg"
+    path.write_text("# Strategies\n\n## All of them, measured\n\nold\n\n## Kept\n\nas it is\n", encoding="utf-8")
+    monkeypatch.setattr(bench_strategies, "PAGE", path)
+    monkeypatch.setattr(bench_strategies, "PLOT", drawing)
+    options = "--megabytes 0.1 --documents 200 --max-length 512 --rounds 1 --write --plot"
+    monkeypatch.setattr(sys, "argv", ["bench_strategies.py", *options.split()])
+    bench_strategies.main()
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("# Strategies\n\n## All of them, measured\n\nDocuments")
+    assert text.endswith("## Kept\n\nas it is\n")
+    assert text.split("\n## Kept")[0].strip().endswith(capsys.readouterr().out.strip())
+    ElementTree.fromstring(drawing.read_text(encoding="utf-8"))
+    lines = [line for line in text.splitlines() if line.startswith("| `")]
+    assert [line.split("`")[1] for line in lines] == 2 * list(strategies.CONTENDERS)
+    rows = {line.split("`")[1]: int(line.split(" | ")[1].replace(",", "")) for line in lines[len(lines) // 2 :]}
+    assert rows["wrapped"] < rows["optimal"] < rows["bfd"] < rows["none"] == 200
+    assert all(len(line) <= 120 for line in text.splitlines() if not line.startswith("|"))
+
+
+def test_figures_of_a_strategy_are_those_of_its_rows(tmp_path: Path) -> None:
+    source = tmp_path / "uniform.parquet"
+    strategies.write_uniform(source, 60, 256)
+    given = tmp_path / "given"
+    documents = strategies.documents_of(given, strategies.pack(source, given, ["--max-length", "100"]))
+    wrapped = strategies.pack(given, tmp_path / "out", ["--max-length", "100", "--strategy", "wrapped"])
+    found = strategies.figures_of(tmp_path / "out", wrapped, documents, 1.0)
+    costs = [sum(int(n) ** 2 for n in row["seq_lengths"]) for row in PackedDataset(str(tmp_path / "out"))]
+    steps = [costs[i : i + 8] for i in range(0, len(costs) - 7, 8)]
+    assert found.rows == len(costs)
+    assert found.busiest[8] == pytest.approx(np.mean([max(step) / (sum(step) / 8) for step in steps]))
+    assert found.busiest[64] is None
+    lists = strategies.pq.read_table(source)["input_ids"].to_pylist()
+    own = sum(len(ids[i : i + 100]) ** 2 for ids in lists for i in range(0, len(ids), 100))
+    assert found.attention == pytest.approx(sum(costs) / own)
+    assert documents.longer == sum(len(ids) > 100 for ids in lists)
+    flat, offsets = np.concatenate(lists).astype(np.int32), np.cumsum([0, *map(len, lists)])
+    np.testing.assert_array_equal(documents.vectors, strategies.vectors_of(flat, offsets))

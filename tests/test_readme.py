@@ -75,3 +75,18 @@ def test_make_demo_on_a_bare_copy(tmp_path: Path) -> None:
     assert "tokens compared with INPUT" in done.stdout
     assert "segment 0: document" in done.stdout
     assert sorted(p.name for p in (tmp_path / "demo").iterdir()) == ["data", "manifest.json"]
+
+
+def test_links_within_the_documentation_lead_somewhere() -> None:
+    pages = {path: path.read_text(encoding="utf-8") for path in (REPO / "docs").glob("*.md")}
+    for path, text in pages.items():
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if "://" in target:
+                continue
+            name, _, anchor = target.partition("#")
+            found = path.parent / name if name else path
+            assert found.exists(), f"{path.name}: {target}"
+            if anchor:
+                headings = re.findall(r"^#+ (.*)$", found.read_text(encoding="utf-8"), re.MULTILINE)
+                slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+                assert anchor in slugs, f"{path.name}: {target}"

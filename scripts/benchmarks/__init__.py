@@ -1,4 +1,4 @@
-"""What `scripts/bench.py` and `scripts/bench_check.py` measure, and how it is shown.
+"""What `scripts/bench.py`, `bench_check.py` and `bench_strategies.py` measure, and how it is shown.
 
 inputs      corpora and chats, generated where none are given
 clock       a process timed as a whole: wall, CPU, peak memory
@@ -7,6 +7,7 @@ peers/      what users do otherwise, each a script of its own
 contest     contenders taking turns, round after round
 end_to_end  packer, the raw call and the peers on a corpus;   chats  the same on short chats
 planning    plans beside TRL's;   memory  the peak by size of the input
-page        sections of docs/benchmarks.md;   plot  bars as SVG
+page        sections of the documentation;   plot  bars as SVG
+strategies  the same documents by every strategy, for `scripts/bench_strategies.py`
 gate        ratios held against those that were recorded
 """

@@ -1,4 +1,4 @@
-"""Sections of docs/benchmarks.md."""
+"""Sections of docs/benchmarks.md, and of other pages."""
 
 from __future__ import annotations
 
