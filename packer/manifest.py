@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from packer.balancing import COSTS
 from packer.conversation import ChatCounts
 from packer.errors import DatasetError, UsageError
 from packer.packing.overlong import Losses
@@ -150,6 +151,13 @@ class BalanceFacts:
     p95: float | None
     shuffled_mean: float | None
     shuffled_p95: float | None
+
+    def __post_init__(self) -> None:
+        sized = self.world_size > 0 and self.rows_per_batch > 0 and self.cost in COSTS
+        priced = (self.cost == "flops") == (self.flops is not None) and len(self.flops or [0, 0]) == 2
+        figures = {one is None for one in (self.mean, self.p95, self.shuffled_mean, self.shuffled_p95)}
+        if not sized or not priced or figures != {self.steps == 0}:
+            raise ValueError("balance does not say of which steps, or what was balanced in them")
 
 
 @dataclass(frozen=True)
@@ -347,6 +355,9 @@ def load_file(path: Place) -> Manifest:
         raise DatasetError(f"{path} is damaged: {error}") from error
     if any(sum(group.shards for group in part.groups) != len(part.shards) for part in manifest.parts if part.groups):
         raise DatasetError(f"{path} is damaged: its groups of row lengths have other shards than are listed")
+    lengths = [[group.max_length for group in part.groups] for part in manifest.parts if part.groups]
+    if any(one[0] < 1 or one != sorted({*one}) or one[-1] != manifest.max_length for one in lengths):
+        raise DatasetError(f"{path} is damaged: its row lengths do not rise from 1 or more to max_length")
     for shard in manifest.all_shards:
         parts = PurePosixPath(shard.path)
         if parts.is_absolute() or ".." in parts.parts:

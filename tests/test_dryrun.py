@@ -92,6 +92,23 @@ def test_what_was_read_whole_is_exact(texts: list[str], tmp_path: Path, capsys: 
     assert "a dry run: nothing was written" in shown
 
 
+def test_rows_are_those_of_one_packing(texts: list[str], tmp_path: Path) -> None:
+    source = write(tmp_path / "in.jsonl", texts[:200])
+    options = [source, "--tokenizer", TOKENIZER, "--max-length", 256]
+    once, thrice = (estimated(tmp_path, *options, "--epochs", epochs) for epochs in (1, 3))
+    assert thrice["rows"] == once["rows"]
+    assert thrice["data_bytes"]["value"] > 2 * once["data_bytes"]["value"]
+
+
+def test_rows_of_groups_are_said_to_be_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps({"input_ids": [1, 2, 3], "topic": i}) + "\n" for i in range(40)))
+    found = estimated(tmp_path, source, "--max-length", 60, "--group-field", "topic")  # each fills a row of its own
+    assert found["rows"]["value"] == 2
+    assert found["grouped"]
+    assert "rows         2, and more: groups are not counted\n" in capsys.readouterr().out
+
+
 def test_a_packer_data_set_and_windows(texts: list[str], tmp_path: Path) -> None:
     source = write(tmp_path / "in.jsonl", texts[:200])
     assert packer("pack", source, "--quiet", "--tokenizer", TOKENIZER, "--max-length", 64, "--out", tmp_path / "a") == 0

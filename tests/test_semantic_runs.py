@@ -177,6 +177,7 @@ USAGE = {
     "--group-field topic --strategy wrapped": "--group-field cannot hold for --strategy wrapped",
     "--strategy semantic --group-field topic --similarity-threshold 0.5": "needs vectors",
     "--strategy semantic --similarity-threshold 0": "0",
+    "--strategy semantic --similarity-threshold nan": "'nan' is no number",
 }
 
 

@@ -183,6 +183,7 @@ def test_what_is_shown(source: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
         (["--validation", 0], 2, "--validation"),
         (["--validation", 1], 2, "--validation"),
         (["--validation", 1e-9], 1, "nothing is held out of 200 documents"),
+        (["--validation", "nan"], 2, "'nan' is no number"),
         (["--validation", 0.999999999], 1, "all of 200 documents are held out"),
     ],
 )

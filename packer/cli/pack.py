@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from packer.cli.options import (
+    Number,
     chat_options,
     data_options,
     input_options,
@@ -50,7 +51,7 @@ from packer.schema import BOUNDARIES, VALIDATION
 )
 @click.option(
     "--validation",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=Number(0, 1, min_open=True, max_open=True),
     metavar="R",
     help="Hold out this part of the documents, by a hash of their tokens, as a second split, one document a row.",
 )

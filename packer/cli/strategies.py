@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from packer.cli.options import together
+from packer.cli.options import Number, together
 from packer.packing import PLAN_EFFORT, STRATEGIES, missing
 
 strategy_options = together(
@@ -25,7 +25,7 @@ strategy_options = together(
     ),
     click.option(
         "--plan-seconds",
-        type=click.FloatRange(0, min_open=True),
+        type=Number(0, min_open=True),
         metavar="S",
         help="Of optimal: stop with an error when planning a block takes longer.",
     ),
@@ -37,7 +37,7 @@ strategy_options = together(
     ),
     click.option(
         "--similarity-threshold",
-        type=click.FloatRange(0, 1, min_open=True),
+        type=Number(0, 1, min_open=True),
         metavar="S",
         help="--strategy semantic keeps documents of more than this cosine similarity apart; default: 0.9.",
     ),

@@ -61,7 +61,8 @@ class Figure:
 @dataclass(frozen=True)
 class Estimate:
     """memory_bytes: of a process at its peak; staging_bytes: on disk while the run lasts, beside data_bytes; seconds:
-    at the speed measured just now on this machine; unknown: inputs that do not say how much they hold, which no figure
+    at the speed measured just now on this machine; rows: of one packing, as in a run's summary, and at least so many
+    where groups, which are not counted, part them; unknown: inputs that do not say how much they hold, which no figure
     but those of the sample counts; left_out: files of folders that would not be read."""
 
     inputs: int
@@ -78,6 +79,7 @@ class Estimate:
     tokens_per_second: int | None
     seconds: Figure
     engine: str | None
+    grouped: bool = False
     unknown: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
@@ -127,13 +129,14 @@ def estimate(inputs: Sequence[str], out: Place, job: Job, layout: Layout, output
         sampled_tokens=len(sample.ids),
         documents=Figure.of(documents, document_spread) if sized else Figure(None, None),
         tokens=figure(tokens),
-        rows=figure(rows, 0.01),
+        rows=figure(rows / job.epochs, 0.01),
         memory_bytes=_memory(tokens if sized else job.block_tokens, job),
         staging_bytes=figure(staging, 0.01),
         data_bytes=figure(data + ROW_COLUMNS * rows, 0.1),
         tokens_per_second=round(speed) if speed else None,
         seconds=figure(seconds + writing, MACHINE),
         engine=choice.version if choice else None,
+        grouped=job.read.group_field is not None,
         unknown=[source.path for source in sources if source.format in sampling.UNSIZED],
         left_out=found.left_out,
     )
@@ -166,7 +169,7 @@ def _lengths_of(ready: Sequence[Manifest]) -> Int32Array:
 
 
 def _per_token(lengths: Int32Array, job: Job) -> tuple[float, float, float]:
-    """Rows, tokens in rows and segments, for each token of the input."""
+    """Rows, tokens in rows and segments of all packings, for each token of the input."""
     rng = generator(job.seed, Stream.SAMPLE)
     most = max(1, min(PLANNED, int(job.block_tokens / lengths.mean())))
     drawn = lengths[rng.integers(0, len(lengths), most)]

@@ -16,7 +16,7 @@ def table(found: Estimate) -> str:
         ("sample", f"{found.sampled_documents:,} documents, {found.sampled_tokens:,} tokens{speed}"),
         ("documents", _figure(found.documents)),
         ("tokens", _figure(found.tokens)),
-        ("rows", _figure(found.rows)),
+        ("rows", _figure(found.rows) + (", and more: groups are not counted" if found.grouped else "")),
         ("memory", f"about {size(found.memory_bytes)} at the peak of a process"),
         ("disk", f"{_bytes(found.data_bytes)} of data; {_bytes(found.staging_bytes)} more while the run lasts"),
         ("time", _time(found.seconds)),
