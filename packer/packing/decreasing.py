@@ -70,6 +70,24 @@ class Moves:
     length: Int64Array
 
 
+class AlikeRows:
+    """Runs of consecutive rows that hold the same: they end where some move begins or ends. sizes: int64 (k,), rows of
+    each run; begin, end: int64 (m,), the runs of a move are those from `begin` to below `end`."""
+
+    def __init__(self, moves: Moves) -> None:
+        starts, ends = moves.first, moves.first + moves.rows
+        edges = np.unique(np.concatenate([starts, ends]))
+        self.sizes: Int64Array = np.diff(edges)
+        self.begin, self.end = np.searchsorted(edges, starts), np.searchsorted(edges, ends)
+
+    def summed(self, values: Int64Array) -> Int64Array:
+        """What a row of each run comes to, int64 (k,), where a row of each move has these values, int64 (m,)."""
+        change = np.zeros(len(self.sizes) + 1, np.int64)
+        np.add.at(change, self.begin, values)
+        np.add.at(change, self.end, -values)
+        return np.cumsum(change)[:-1]
+
+
 def moves_of(
     histogram: Histogram,
     max_length: int,

@@ -11,7 +11,7 @@ from packer import packing
 from packer.lengths import Histogram, exact_sum
 from packer.metrics import lower_bound, packing_bound
 from packer.packing import bfd, ffd, first_fit, wrapped
-from packer.packing.decreasing import Moves
+from packer.packing.decreasing import AlikeRows, Moves
 from packer.plan import Int32Array, Int64Array, Plan, offsets_of
 from packer.pricing.corpus import SAMPLE, Case, Corpus, Pieces, Price, Terms, Work, cut, pieces_of
 from packer.pricing.ranks import Steps
@@ -164,18 +164,8 @@ class RowClasses:
 
     @classmethod
     def of(cls, moves: Moves) -> RowClasses:
-        """Rows between two places where some move begins or ends are alike."""
-        starts, ends = moves.first, moves.first + moves.rows
-        edges = np.unique(np.concatenate([starts, ends]))
-        begin, end = np.searchsorted(edges, starts), np.searchsorted(edges, ends)
-
-        def summed(values: Int64Array) -> Int64Array:
-            change = np.zeros(len(edges), np.int64)
-            np.add.at(change, begin, values)
-            np.add.at(change, end, -values)
-            return np.cumsum(change)[:-1]
-
-        return cls(np.diff(edges), summed(moves.each * moves.length), summed(moves.each * moves.length * moves.length))
+        alike, tokens = AlikeRows(moves), moves.each * moves.length
+        return cls(alike.sizes, alike.summed(tokens), alike.summed(tokens * moves.length))
 
     @property
     def total(self) -> int:

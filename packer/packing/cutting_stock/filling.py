@@ -14,7 +14,7 @@ import numpy as np
 from packer.lengths import Histogram
 from packer.packing.bfd import TightestRoom
 from packer.packing.cutting_stock.patterns import Sparse
-from packer.packing.decreasing import UNLIMITED, Group, Moves, moves_of
+from packer.packing.decreasing import UNLIMITED, AlikeRows, Group, Moves, moves_of
 from packer.plan import Int64Array, offsets_of
 
 
@@ -78,26 +78,15 @@ def rows_of(moves: Moves) -> int:
 
 
 def _closed_up(moves: Moves, max_length: int, slots: int) -> tuple[Moves, list[Group]]:
-    """Rows numbered without those that hold nothing, and the room and free slots of each: consecutive rows that hold
-    the same are a group."""
-    starts, ends = moves.first, moves.first + moves.rows
-    edges = np.unique(np.concatenate([starts, ends]))
-    if not len(edges):
-        return moves, []
-    begin, end = np.searchsorted(edges, starts), np.searchsorted(edges, ends)
-
-    def summed(values: Int64Array) -> Int64Array:
-        change = np.zeros(len(edges), np.int64)
-        np.add.at(change, begin, values)
-        np.add.at(change, end, -values)
-        return np.cumsum(change)[:-1]
-
-    tokens, documents = summed(moves.each * moves.length), summed(moves.each)
-    rows = np.where(documents > 0, np.diff(edges), 0)
+    """Rows numbered without those that hold nothing, and the room and free slots of each run of rows that hold the
+    same: a group."""
+    alike = AlikeRows(moves)
+    tokens, documents = alike.summed(moves.each * moves.length), alike.summed(moves.each)
+    rows = np.where(documents > 0, alike.sizes, 0)
     first = offsets_of(rows)[:-1]
     table = np.stack([first, rows, max_length - tokens, slots - documents], axis=1)[rows > 0]
     groups: list[Group] = [(row, n, room, free) for row, n, room, free in table.tolist()]
-    return Moves(first[begin], moves.rows, moves.each, moves.length), groups
+    return Moves(first[alike.begin], moves.rows, moves.each, moves.length), groups
 
 
 def _columns(moves: Moves) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:

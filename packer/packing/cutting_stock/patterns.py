@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from packer.packing.decreasing import Moves
+from packer.packing.decreasing import AlikeRows, Moves
 from packer.plan import Int64Array, offsets_of, runs
 
 
@@ -65,10 +65,10 @@ def of_pieces(pieces: Int64Array) -> Sparse:
 
 def of_moves(moves: Moves) -> Sparse:
     """What the rows of a plan hold, each kind of row once or more."""
-    edges = np.unique(np.concatenate([moves.first, moves.first + moves.rows]))
-    begin, end = np.searchsorted(edges, moves.first), np.searchsorted(edges, moves.first + moves.rows)
-    owner, spans = runs(begin, end - begin), end - begin
-    return summed(owner, np.repeat(moves.length, spans), np.repeat(moves.each, spans), len(edges) - 1)
+    alike = AlikeRows(moves)
+    spans = alike.end - alike.begin
+    owner = runs(alike.begin, spans)
+    return summed(owner, np.repeat(moves.length, spans), np.repeat(moves.each, spans), len(alike.sizes))
 
 
 class Pool:
