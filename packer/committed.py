@@ -14,7 +14,6 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from hashlib import blake2b
 from pathlib import Path
 from socket import gethostname
 from typing import Any
@@ -26,7 +25,7 @@ from packer.counting import Progress
 from packer.errors import InputError, ResumeError, TokenizerError
 from packer.identity import Identity
 from packer.stage import Job, PartitionReport, TokenizerOptions
-from packer.staging import DIGEST, partition_folder, sync
+from packer.staging import digest, partition_folder, sync
 from packer.typed import typed
 from packer.versions import versions
 
@@ -192,7 +191,7 @@ def _write(folder: Path, commit: Commit) -> None:
 
 
 def _digest(path: Path) -> str:
-    seen = blake2b(digest_size=DIGEST)
+    seen = digest()
     with open(path, "rb") as file:
         while data := file.read(READ_BYTES):
             seen.update(data)

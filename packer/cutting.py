@@ -24,7 +24,7 @@ from packer.packing import wrapped
 from packer.plan import BoolArray, Int32Array, Int64Array, offsets_of, runs
 from packer.rows import SEGMENT, Rows, SegmentArray, slices
 from packer.schema import IGNORE_INDEX
-from packer.staging import BlockReader, append, read_into, sync_all
+from packer.staging import BlockReader, read_into, sync_all, write_at
 from packer.windowing import Coverage, Windowing, Windows, coverage, pieces, windows_of
 
 T = TypeVar("T", bound=np.generic)
@@ -265,8 +265,8 @@ def _write(folder: Path, part: _Part, documents: SegmentArray, base: int, end: i
         goes_on = start[last] + length[last] < documents["length"][doc[last]]
         cuts["followed"][:-1] = goes_on if end is None else place + taken.length < end
         segments["length"] = length
-        append(folder / "segments.bin", segments)
-        append(folder / "cuts.bin", cuts if first + ROWS >= len(part.numbers) else cuts[:-1])
+        write_at(folder / "segments.bin", segments, segment)
+        write_at(folder / "cuts.bin", cuts, first)  # the end is written over by what comes after it
         segment += len(segments)
         tokens += int(taken.length.sum())
     sync_all(folder)

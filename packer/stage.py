@@ -27,17 +27,15 @@ from packer.manifest import Totals
 from packer.packing import SIMILARITY_THRESHOLD, by_length, equalized, overlong, varied
 from packer.packing.equalized import Trade
 from packer.packing.overlong import Kept, Losses, OverlongError, Pieces, Trained
-from packer.plan import Int32Array, Plan, offsets_of
+from packer.plan import Int32Array, Plan
 from packer.planning import plan_rows, strategy_of
 from packer.relating import likeness_of, traits_of
-from packer.rows import Rows, gather
 from packer.schema import Skipped
 from packer.similarity.likeness import Likeness
-from packer.staging import BlockWriter, sync
+from packer.staging import sync, write_block
 from packer.windowing import Windowing
 
 T = TypeVar("T", bound=np.generic)
-CHUNK_TOKENS = 4 << 20  # gathered and written at a time
 
 
 @dataclass(frozen=True)
@@ -352,16 +350,3 @@ def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> 
         masked_documents=int(block.masked.sum()),
     )
     return Held(totals, kept.losses, reports, trades, likeness)
-
-
-def write_block(source: Rows, plan: Plan, stops: Int32Array, folder: Path) -> dict[str, str]:
-    """Gathers the plan's rows, a few at a time, into a staged block. Returns its files' digests."""
-    writer = BlockWriter(folder)
-    ends = offsets_of(plan.row_lengths())
-    first = 0
-    while first < plan.rows:
-        last = max(first + 1, int(np.searchsorted(ends, ends[first] + CHUNK_TOKENS, side="right")) - 1)
-        writer.write(gather(source, plan.take_rows(np.arange(first, last)), stops))
-        first = last
-    writer.close()
-    return writer.digests

@@ -11,20 +11,28 @@ Rows are read by ordinary reads: a memory map would make the process look as lar
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from hashlib import blake2b
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from hashlib import sha256
 from io import FileIO
+from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+import pyarrow
 from numpy.typing import NDArray
 
 from packer.errors import OutputError
-from packer.rows import SEGMENT, Rows
+from packer.plan import Int32Array, Int64Array, Plan, offsets_of
+from packer.rows import SEGMENT, Rows, gather
+from packer.threads import ordered_ahead
+
+if TYPE_CHECKING:
+    from hashlib import _Hash as Hash
 
 T = TypeVar("T", bound=np.generic)
-DIGEST = 16  # bytes
+CHUNK_TOKENS = 1 << 20  # gathered and written at a time
 
 
 def partition_folder(folder: Path, index: int) -> Path:
@@ -32,36 +40,60 @@ def partition_folder(folder: Path, index: int) -> Path:
 
 
 class BlockWriter:
-    """Appends rows to a block's folder; `close` makes them durable. `digests`: of its files by name, as written."""
+    """Writes a block's folder. ends: int64 (R+1, 2), where each row begins among the segments and the tokens."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, ends: Int64Array) -> None:
         folder.mkdir(parents=True)
         self.folder = folder
-        self.rows = 0
-        self._seen: dict[str, blake2b] = {}
-        self._end = np.zeros(2, np.int64)  # segments and tokens so far
-        self._append("rows.bin", self._end)
+        self._ends = ends
+        self._seen: dict[str, Hash] = {}
+        write_at(folder / "rows.bin", ends, 0)
+        self._note("rows.bin", ends)
 
-    def write(self, rows: Rows) -> None:
-        self._append("tokens.bin", rows.tokens)
-        if rows.trained is not None:
-            self._append("trained.bin", rows.trained)
-        self._append("segments.bin", rows.segments)
-        ends = np.stack([rows.row_segments, rows.row_offsets], axis=1)[1:] + self._end
-        self._append("rows.bin", ends)
-        self._end = ends[-1]
-        self.rows += len(rows)
+    def write(self, rows: Rows, first: int) -> None:
+        """The rows from `first` on. From any thread and in any order."""
+        segment, token = self._ends[first].tolist()
+        for name, values in _parts(rows):
+            write_at(self.folder / name, values, segment if name == "segments.bin" else token)
 
-    def close(self) -> None:
+    def note(self, rows: Rows) -> None:
+        """What is written, for the digests: in order."""
+        for name, values in _parts(rows):
+            self._note(name, values)
+
+    def close(self) -> dict[str, str]:
+        """Makes the block durable. Returns the digest of each of its files, by name, as written."""
         sync_all(self.folder)
-
-    @property
-    def digests(self) -> dict[str, str]:
         return {name: seen.hexdigest() for name, seen in self._seen.items()}
 
-    def _append(self, name: str, values: NDArray[np.generic]) -> None:
-        append(self.folder / name, values)
-        self._seen.setdefault(name, blake2b(digest_size=DIGEST)).update(np.ascontiguousarray(values).data)
+    def _note(self, name: str, values: NDArray[np.generic]) -> None:
+        self._seen.setdefault(name, digest()).update(np.ascontiguousarray(values).data)
+
+
+def _parts(rows: Rows) -> Iterator[tuple[str, NDArray[np.generic]]]:
+    """What a block's files hold of these rows."""
+    yield "tokens.bin", rows.tokens
+    if rows.trained is not None:
+        yield "trained.bin", rows.trained
+    yield "segments.bin", rows.segments
+
+
+def write_block(source: Rows, plan: Plan, stops: Int32Array, folder: Path) -> dict[str, str]:
+    """Gathers the plan's rows, a few at a time in several threads, into a staged block. Returns its files' digests."""
+    ends = offsets_of(plan.row_lengths())
+    writer = BlockWriter(folder, np.stack([plan.row_offsets, ends], axis=1))
+    full = np.searchsorted(ends, np.arange(0, ends[-1], CHUNK_TOKENS))
+
+    def write(chunk: tuple[int, int]) -> Rows:
+        rows = gather(source, plan.take_rows(np.arange(*chunk)), stops)
+        writer.write(rows, chunk[0])
+        return rows
+
+    chunks, threads = pairwise(np.unique(np.append(full, plan.rows)).tolist()), pyarrow.cpu_count()
+    with closing(ordered_ahead(write, chunks, threads=threads, ahead=threads + 1, abort=lambda: None)) as written:
+        for rows in written:
+            writer.note(rows)
+    return writer.close()
 
 
 class BlockReader:
@@ -88,9 +120,20 @@ class BlockReader:
         return values
 
 
-def append(path: Path, values: NDArray[np.generic]) -> None:
-    with open(path, "ab") as file:
+def digest() -> Hash:
+    """Of what is staged: sha256, for which processors have instructions."""
+    return sha256()
+
+
+def write_at(path: Path, values: NDArray[np.generic], place: int) -> None:
+    """Writes values to a file, new or not, as its value number `place` and those after it."""
+    with open(path, "wb", opener=_kept) as file:
+        file.seek(place * values.itemsize)
         file.write(np.ascontiguousarray(values).data)
+
+
+def _kept(path: str, flags: int) -> int:
+    return os.open(path, flags & ~os.O_TRUNC, 0o666)
 
 
 def read_into(path: Path, parts: Iterable[tuple[NDArray[np.generic], int]]) -> None:

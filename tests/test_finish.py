@@ -32,7 +32,8 @@ from packer.plan import runs
 from packer.rows import columns
 from packer.schema import IGNORE_INDEX, SCOPES, TAILS, Layout
 from packer.shards import ShardFile, arrow_schema, read_shard
-from packer.stage import BlockReport, Job, PartitionReport, plan_block, write_block
+from packer.stage import BlockReport, Job, PartitionReport, plan_block
+from packer.staging import write_block
 from packer.windowing import Windowing
 
 Document = tuple[list[int], list[bool] | None]  # ids, mask

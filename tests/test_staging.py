@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,12 +33,14 @@ def make_rows(shape: list[list[int]], *, masked: bool, seed: int = 0) -> Rows:
 
 
 def written(folder: Path, rows: Rows, pieces: list[int]) -> BlockReader:
-    """The rows in a staged block, written in pieces that end at these row numbers."""
-    writer = BlockWriter(folder)
-    for start, stop in pairwise(sorted({0, *pieces, len(rows)})):
-        writer.write(rows.take(np.arange(start, stop)))
-    writer.close()
-    assert writer.rows == len(rows)
+    """The rows in a staged block, written in pieces that end at these row numbers, the last of them first."""
+    writer = BlockWriter(folder, np.stack([rows.row_segments, rows.row_offsets], axis=1))
+    parts = [(start, rows.take(np.arange(start, stop))) for start, stop in pairwise(sorted({0, *pieces, len(rows)}))]
+    for start, part in reversed(parts):
+        writer.write(part, start)
+    for _, part in parts:
+        writer.note(part)
+    assert writer.close() == {path.name: sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
     return BlockReader(folder, masked=rows.trained is not None)
 
 
@@ -89,4 +92,4 @@ def test_a_block_is_never_written_over(tmp_path: Path) -> None:
     """A second try must start from nothing: appending would give both tries' rows."""
     written(tmp_path / "block", make_rows([[1]], masked=False), [])
     with pytest.raises(FileExistsError):
-        BlockWriter(tmp_path / "block")
+        BlockWriter(tmp_path / "block", np.zeros((1, 2), np.int64))
