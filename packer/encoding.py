@@ -9,6 +9,7 @@ characters (`packer.alignment`), and BOS and EOS are put around it only where th
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -17,7 +18,7 @@ import numpy as np
 from packer.alignment import Aligner
 from packer.conversation import ChatCounts, Rendered
 from packer.corpus.documents import TextBatch, TokenBatch
-from packer.engines import Engine, Watch
+from packer.engines import Engine, EngineError, Sample, Watch
 from packer.errors import UsageError
 from packer.plan import BoolArray, Int32Array, Int64Array, offsets_of
 from packer.similarity import Traits
@@ -34,7 +35,8 @@ class Encoded:
     """Documents of at least one token. ordinals: int64 (n,); ids: int32 (t,); offsets: int64 (n+1,); mask: bool (t,)
     or None where all documents train on all their tokens; masked: bool (n,), documents that came with a mask; empty:
     documents without a token, which are left out; chats: what the chats and pairs among them came to; checked:
-    documents that the reference engine encoded too; traits: of the documents, where they are asked for."""
+    documents that the reference engine encodes too; sample: these, until they are compared; traits: of the documents,
+    where they are asked for."""
 
     ordinals: Int64Array
     ids: Int32Array
@@ -44,6 +46,7 @@ class Encoded:
     empty: int
     chats: ChatCounts = field(default_factory=ChatCounts)
     checked: int = 0
+    sample: Sample | None = None
     traits: Traits | None = None
 
 
@@ -76,7 +79,32 @@ def encode(
         return _with_traits(_encode(*item, engine, ends, chats, watch), item[0])
 
     read = made_ahead(_picked(batches, watch), READ_AHEAD)
-    return ordered_ahead(work, read, threads=THREADS, ahead=THREADS + 1)
+    encoded = ordered_ahead(work, read, threads=THREADS, ahead=THREADS + 1)
+    return encoded if watch is None else _compared(encoded, watch)
+
+
+def _compared(batches: Iterator[Encoded], watch: Watch) -> Iterator[Encoded]:
+    """The batches; ends when their samples have been compared too. Of several differences the first one is raised."""
+    pending: deque[Sample] = deque()
+    try:
+        for batch in batches:
+            if batch.sample:
+                pending.append(batch.sample)
+            while pending and pending[0].expected.done():
+                pending.popleft().compare()
+            yield replace(batch, sample=None)
+    except EngineError:
+        _compare_all(pending)
+        raise
+    else:
+        _compare_all(pending)
+    finally:
+        watch.close()
+
+
+def _compare_all(samples: Iterable[Sample]) -> None:
+    for sample in samples:
+        sample.compare()
 
 
 def _picked(
@@ -89,9 +117,9 @@ def _picked(
 
 def _tokenized(
     texts: TextBatch, picked: list[int], engine: Engine, watch: Watch | None
-) -> tuple[Int32Array, Int64Array]:
+) -> tuple[Int32Array, Int64Array, Sample | None]:
     if watch is None or not texts.texts:
-        return engine.encode(texts.texts)
+        return *engine.encode(texts.texts), None
     return watch.encode(engine, texts.ordinals, texts.texts, picked)
 
 
@@ -103,7 +131,7 @@ def _encode(
     chats: ChatEnds | None,
     watch: Watch | None,
 ) -> Encoded:
-    mask, masked = None, np.zeros(len(batch.ordinals), np.bool_)
+    mask, masked, sample = None, np.zeros(len(batch.ordinals), np.bool_), None
     if isinstance(batch, TokenBatch):
         ids, offsets, mask, masked = batch.ids, batch.offsets, batch.mask, batch.masked
     elif engine is None or ends is None or (batch.chats and chats is None):
@@ -111,8 +139,9 @@ def _encode(
     elif batch.chats and chats is not None:
         return _encode_chats(batch, picked, engine, ends, chats, watch)
     else:
-        ids, offsets = ends.add(*_tokenized(batch, picked, engine, watch))
-    return _without_empty(batch.ordinals, ids, offsets, mask, masked, ChatCounts(), len(picked))
+        ids, offsets, sample = _tokenized(batch, picked, engine, watch)
+        ids, offsets = ends.add(ids, offsets)
+    return _without_empty(batch.ordinals, ids, offsets, mask, masked, ChatCounts(), sample)
 
 
 def _with_traits(encoded: Encoded, batch: TextBatch | TokenBatch) -> Encoded:
@@ -128,19 +157,20 @@ def _without_empty(
     mask: BoolArray | None,
     masked: BoolArray,
     chats: ChatCounts,
-    checked: int,
+    sample: Sample | None,
 ) -> Encoded:
     lengths = np.diff(offsets)
     full = lengths > 0
+    checked = len(sample) if sample else 0
     return Encoded(
-        ordinals[full], ids, offsets_of(lengths[full]), mask, masked[full], int((~full).sum()), chats, checked
+        ordinals[full], ids, offsets_of(lengths[full]), mask, masked[full], int((~full).sum()), chats, checked, sample
     )
 
 
 def _encode_chats(
     batch: TextBatch, picked: list[int], engine: Engine, ends: Ends, chats: ChatEnds, watch: Watch | None
 ) -> Encoded:
-    ids, offsets = _tokenized(batch, picked, engine, watch)
+    ids, offsets, sample = _tokenized(batch, picked, engine, watch)
     found = [batch.chats.get(place) for place in range(len(batch.texts))]
     masked = np.array([chat is not None and chat.trained is not None for chat in found], np.bool_)
     own_mask, straddling = _mask(batch, ids, offsets, masked, chats.aligner())
@@ -151,7 +181,7 @@ def _encode_chats(
     mask = _extended(own_mask, own, offsets, masked, np.array(trains_end, np.bool_))
     counts = _counts(ids, offsets, mask, masked, found, chats)
     counts += ChatCounts(straddling_tokens=straddling, compared_pairs=compared, retokenized_pairs=retokenized)
-    return _without_empty(batch.ordinals, ids, offsets, mask if masked.any() else None, masked, counts, len(picked))
+    return _without_empty(batch.ordinals, ids, offsets, mask if masked.any() else None, masked, counts, sample)
 
 
 def _mask(

@@ -20,7 +20,7 @@ from packer import corpus
 from packer.blocks import Block, Collector
 from packer.corpus.documents import TextBatch, TokenBatch
 from packer.encoding import Encoded, encode
-from packer.engines import HfEngine
+from packer.engines import DifferenceError, HfEngine, Watch
 from packer.errors import TokenizerError, UsageError
 from packer.packing.overlong import Losses
 from packer.plan import Int32Array, Int64Array, offsets_of
@@ -510,3 +510,53 @@ def test_a_mask_is_its_own_records_only(tmp_path: Path) -> None:
         block_tokens=1000,
     )
     assert stage(job, partition, tmp_path / "part").losses == Losses()
+
+
+class Slow(HfEngine):
+    """A reference that answers only when it may."""
+
+    may = threading.Event()
+
+    def encode(self, texts: Sequence[str]) -> tuple[Int32Array, Int64Array]:
+        assert self.may.wait(60)
+        return super().encode(texts)
+
+
+class Changing(HfEngine):
+    """An engine whose first id of every text that says so is wrong."""
+
+    def encode(self, texts: Sequence[str]) -> tuple[Int32Array, Int64Array]:
+        ids, offsets = super().encode(texts)
+        ids[offsets[:-1][["wrong" in text for text in texts]]] ^= 1
+        return ids, offsets
+
+
+def batch_of(first: int, *texts: str) -> TextBatch:
+    return TextBatch(np.arange(first, first + len(texts)), list(texts))
+
+
+def watched(reference: HfEngine, batches: list[TextBatch]) -> Iterator[Encoded]:
+    tokenizer = load(str(SAMPLE))
+    watch = Watch(reference, vocab_size=tokenizer.vocab_size, seed=0, partition=0)
+    return encode(batches, Changing(tokenizer), Ends((), (), ""), watch=watch)
+
+
+def test_documents_go_on_while_the_reference_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Slow, "may", threading.Event())
+    encoded = watched(Slow(load(str(SAMPLE))), [batch_of(i, "some words") for i in range(20)])
+    assert [next(encoded).ordinals.tolist() for _ in range(20)] == [[i] for i in range(20)]
+    Slow.may.set()
+    assert [*encoded] == []
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_of_several_differences_the_first_is_named(monkeypatch: pytest.MonkeyPatch, slow: bool) -> None:
+    monkeypatch.setattr(Slow, "may", threading.Event())
+    texts = ["right", "right", "this is wrong", "right", "wrong too", "wrong as well"]
+    encoded = watched(Slow(load(str(SAMPLE))), [batch_of(2 * i, *texts[2 * i : 2 * i + 2]) for i in range(3)])
+    if slow:
+        assert len([next(encoded) for _ in range(3)]) == 3
+    Slow.may.set()
+    with pytest.raises(DifferenceError) as raised:
+        list(encoded)
+    assert raised.value.document == 2

@@ -23,7 +23,7 @@ from packer.engines.engine import Engine
 from packer.engines.errors import DifferenceError, EngineError
 from packer.engines.fast import FastEngine
 from packer.engines.hf import HfEngine
-from packer.engines.watch import Watch
+from packer.engines.watch import Sample, Watch
 from packer.errors import UsageError
 from packer.loading import WORTHWHILE_BYTES
 from packer.tokenizer import Tokenizer
@@ -35,6 +35,7 @@ __all__ = [
     "EngineError",
     "FastEngine",
     "HfEngine",
+    "Sample",
     "Watch",
     "choose",
     "load_ahead",

@@ -7,6 +7,8 @@ same however the work is spread. One difference ends the run's first attempt: ev
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
@@ -20,14 +22,16 @@ ONE_IN = 1000
 
 
 class Watch:
-    """Of one partition. `pick` is called with its batches in order; the others from any thread."""
+    """Of one partition. `pick` is called with its batches in order, `encode` from any thread. The reference works in a
+    thread of its own, so that nothing waits for it; seconds: that it has taken so far."""
 
     def __init__(self, reference: Engine, *, vocab_size: int, seed: int, partition: int) -> None:
         self._reference = reference
         self._vocab_size = vocab_size
         self._key = np.uint64((seed * 0x9E3779B97F4A7C15 + partition * 0xC2B2AE3D27D4EB4F) & 0xFFFFFFFFFFFFFFFF)
         self._left = FIRST_BYTES if partition == 0 else 0
-        self._seconds: list[float] = []
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="reference")
+        self.seconds = 0.0
 
     def pick(self, ordinals: Int64Array, texts: Sequence[str]) -> list[int]:
         """Which of a batch's texts to compare."""
@@ -41,9 +45,9 @@ class Watch:
 
     def encode(
         self, engine: Engine, ordinals: Int64Array, texts: Sequence[str], picked: Sequence[int]
-    ) -> tuple[Int32Array, Int64Array]:
-        """The engine's ids of all texts. Raises DifferenceError where it fails, or a picked text's ids are wrong."""
-        expected = self.expected(texts, picked) if picked else None  # first: the engine may still be loading
+    ) -> tuple[Int32Array, Int64Array, Sample | None]:
+        """The engine's ids of all texts, and what remains to be compared. Raises DifferenceError where it fails."""
+        expected = self._pool.submit(self._expected, [texts[i] for i in picked]) if picked else None
         try:
             found = engine.encode(texts)
             if fault := fault_in(found, len(texts), self._vocab_size):
@@ -51,38 +55,46 @@ class Watch:
         except EngineError as error:
             where = "" if len(texts) == 1 else f"in the {len(texts)} documents from here on: "
             raise DifferenceError(int(ordinals[0]), f"{where}{error}") from error
-        if expected is not None:
-            self.compare(expected, found, picked, ordinals)
-        return found
+        if expected is None:
+            return *found, None
+        ids, offsets = found
+        own = [ids[offsets[i] : offsets[i + 1]].copy() for i in picked]  # a view would keep all the ids in memory
+        return ids, offsets, Sample(ordinals[list(picked)].tolist(), own, expected)
 
-    def expected(self, texts: Sequence[str], picked: Sequence[int]) -> tuple[Int32Array, Int64Array]:
-        """The reference's ids of the picked texts."""
+    def _expected(self, texts: Sequence[str]) -> tuple[Int32Array, Int64Array]:
+        """The reference's ids."""
         began = perf_counter()
         try:
-            return self._reference.encode([texts[i] for i in picked])
+            return self._reference.encode(texts)
         finally:
-            self._seconds.append(perf_counter() - began)
+            self.seconds += perf_counter() - began
 
-    @property
-    def seconds(self) -> float:
-        """What the reference has taken for the sample so far, added up over threads."""
-        return sum(self._seconds)
+    def close(self) -> None:
+        """What is not compared by now never is."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
-    @staticmethod
-    def compare(
-        expected: tuple[Int32Array, Int64Array],
-        found: tuple[Int32Array, Int64Array],
-        picked: Sequence[int],
-        ordinals: Int64Array,
-    ) -> None:
-        """Raises DifferenceError at the first picked document whose ids are not the expected ones."""
-        (right, ends), (ids, offsets) = expected, found
-        for i, text in enumerate(picked):
-            own, other = ids[offsets[text] : offsets[text + 1]], right[ends[i] : ends[i + 1]]
+
+@dataclass(frozen=True)
+class Sample:
+    """Picked documents of a batch. documents: their ordinals; found: the engine's ids, int32 (t,) each; expected: the
+    reference's, as `Engine.encode` gives them."""
+
+    documents: list[int]
+    found: list[Int32Array]
+    expected: Future[tuple[Int32Array, Int64Array]]
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def compare(self) -> None:
+        """Waits for the reference. Raises DifferenceError at the first document whose ids are not its."""
+        right, ends = self.expected.result()
+        for document, own, start, stop in zip(self.documents, self.found, ends[:-1], ends[1:], strict=True):
+            other = right[start:stop]
             if not np.array_equal(own, other):
                 shared = min(len(own), len(other))
                 at = int(np.argmax(np.append(own[:shared] != other[:shared], True)))
-                raise DifferenceError(int(ordinals[text]), f"token {at} differs between the engines")
+                raise DifferenceError(document, f"token {at} differs between the engines")
 
 
 def _mixed(values: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:

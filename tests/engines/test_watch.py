@@ -81,9 +81,20 @@ def test_ready_made_ids_in_between_leave_gaps_in_the_ordinals() -> None:
 
 def test_right_answers_pass() -> None:
     for picked in ([], [0, 2]):
-        ids, offsets = watch().encode(Letters(), np.arange(3), ["one", "", "two"], picked)
+        ids, offsets, sample = watch().encode(Letters(), np.arange(3), ["one", "", "two"], picked)
         assert ids.tolist() == [*map(ord, "onetwo")]
         assert offsets.tolist() == [0, 3, 3, 6]
+        if sample is None:
+            assert not picked
+        else:
+            assert sample.documents == picked
+            sample.compare()
+
+
+def compared(engine: Letters, ordinals: list[int], texts: list[str], picked: list[int]) -> None:
+    *_, sample = watch().encode(engine, np.array(ordinals), texts, picked)
+    assert sample is not None
+    sample.compare()
 
 
 def one_id(place: int) -> Callable[[Int32Array, Int64Array], object]:
@@ -95,12 +106,12 @@ def one_id(place: int) -> Callable[[Int32Array, Int64Array], object]:
 
 
 def test_a_wrong_id_is_noticed_in_picked_documents_only() -> None:
-    texts, ordinals = ["one", "two", "three"], np.array([10, 20, 30])
+    texts, ordinals = ["one", "two", "three"], [10, 20, 30]
     with pytest.raises(DifferenceError) as raised:
-        watch().encode(Changed(one_id(5)), ordinals, texts, [0, 1])
+        compared(Changed(one_id(5)), ordinals, texts, [0, 1])
     assert raised.value.document == 20
     assert "token 2 " in str(raised.value)
-    watch().encode(Changed(one_id(5)), ordinals, texts, [0, 2])
+    compared(Changed(one_id(5)), ordinals, texts, [0, 2])
 
 
 @pytest.mark.parametrize("keep", [slice(0, 2), slice(0, 0)])
@@ -109,7 +120,7 @@ def test_a_document_cut_short_is_a_difference(keep: slice) -> None:
         return ids[keep], offsets.clip(max=len(ids[keep]))
 
     with pytest.raises(DifferenceError, match=f"token {keep.stop} differs"):
-        watch().encode(Changed(change), np.array([4]), ["one"], [0])
+        compared(Changed(change), [4], ["one"], [0])
 
 
 MALFORMED: dict[str, Callable[[Int32Array, Int64Array], object]] = {
