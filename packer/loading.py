@@ -46,19 +46,20 @@ def _text_bytes(name: str) -> int:
 
 
 @cache
-def _load_ahead(path: Path, stamp: int) -> Future[tuple[fastokens.Tokenizer, str]]:  # noqa: ARG001  the cache's
+def _load_ahead(path: Path, stamp: int) -> Future[tuple[fastokens.Tokenizer, str]]:
     pool = ThreadPoolExecutor(1, thread_name_prefix="load-tokenizer")
     try:
-        return pool.submit(_load, path)
+        return pool.submit(_load, path, stamp)
     finally:
         pool.shutdown(wait=False)
 
 
-def _load(path: Path) -> tuple[fastokens.Tokenizer, str]:
+def _load(path: Path, stamp: int) -> tuple[fastokens.Tokenizer, str]:
+    """The sha256 is empty where the file is not what it was any more."""
     import fastokens
 
-    data = path.read_bytes()
-    native = fastokens.Tokenizer.from_json_str(data.decode())
+    native = fastokens.Tokenizer.from_file(str(path))  # from a string it takes longer, and holds the lock for longer
     native.no_truncation()
     native.no_padding()
-    return native, hashlib.sha256(data).hexdigest()
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return native, digest if path.stat().st_mtime_ns == stamp else ""

@@ -197,7 +197,7 @@ class Slow:
         import time; time.sleep(1)
         raise RuntimeError("it went on")
 load = loading._load
-loading._load = lambda path: (Slow(), load(path)[1])
+loading._load = lambda *file: (Slow(), load(*file)[1])
 from packer.cli import main
 main(sys.argv[1:])
 """
