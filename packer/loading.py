@@ -58,7 +58,10 @@ def _load(path: Path, stamp: int) -> tuple[fastokens.Tokenizer, str]:
     """The sha256 is empty where the file is not what it was any more."""
     import fastokens
 
+    from packer import memory
+
     native = fastokens.Tokenizer.from_file(str(path))  # from a string it takes longer, and holds the lock for longer
+    memory.trim()
     native.no_truncation()
     native.no_padding()
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
