@@ -5,9 +5,8 @@ They go to a temporary file in input order, 4 bytes a document, for the prices t
 
 from __future__ import annotations
 
-import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -172,7 +171,7 @@ def _pass(
     progress: Progress | None,
 ) -> _Pass:
     """Adds the lengths of all documents to the spill."""
-    met = _Pass(_Watch(None if tokenizer is None else stage.load_tokenizer(tokenizer)[0].control_pattern()))
+    met = _Pass(_Watch(None if tokenizer is None else stage.load_tokenizer(tokenizer)[0].control_finder()))
     left = read.limit
     for partition in partitions:
         if left == 0:
@@ -221,7 +220,7 @@ def _lengths_of(
 class _Watch:
     """Counts documents in which a control token is written out, as their texts pass."""
 
-    pattern: re.Pattern[str] | None
+    control: Callable[[str], bool] | None
     texts: int = 0
     documents: int = 0
 
@@ -229,9 +228,9 @@ class _Watch:
         for batch in batches:
             if isinstance(batch, TextBatch):
                 self.texts += len(batch.texts)
-                if self.pattern:
+                if self.control:
                     self.documents += sum(
-                        batch.chats[place].control if place in batch.chats else self.pattern.search(text) is not None
+                        batch.chats[place].control if place in batch.chats else self.control(text)
                         for place, text in enumerate(batch.texts)
                     )
             yield batch

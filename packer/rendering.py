@@ -9,8 +9,7 @@ text does not hold them as they were.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from threading import Lock
 from typing import Any
@@ -58,7 +57,7 @@ def prepare(
         add_bos=add_bos,
         add_eos=add_eos,
     )
-    return Rendering(options, tokenizer.control_pattern(), literal=literal), ends
+    return Rendering(options, tokenizer.control_finder(), literal=literal), ends
 
 
 def describe(options: ChatOptions, counts: ChatCounts) -> dict[str, Any]:
@@ -83,7 +82,7 @@ class Rendering:
     """Renders records as `options` say. control: finds control tokens in what records say; literal: whether such texts
     stay text, which the template's own would then do too. Raises RenderError, and UsageError for the whole run."""
 
-    def __init__(self, options: ChatOptions, control: re.Pattern[str] | None, *, literal: bool = False) -> None:
+    def __init__(self, options: ChatOptions, control: Callable[[str], bool] | None, *, literal: bool = False) -> None:
         self.renderer = Renderer(options, control)
         self._options, self._literal = options, literal
 

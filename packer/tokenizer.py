@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -53,11 +53,18 @@ class Tokenizer:
             raise TokenizerError(f"tokenizer {self.source}: {what} {token!r} is not in its vocabulary")
         return found
 
-    def control_pattern(self) -> re.Pattern[str] | None:
-        """Finds a control token written in a text; None if the tokenizer has none."""
+    def control_finder(self) -> Callable[[str], bool] | None:
+        """Says whether a control token is written in a text; None if the tokenizer has none."""
         texts = {token.content for token in self.backend.get_added_tokens_decoder().values() if token.special}
         longest_first = sorted(texts - {""}, key=lambda text: (-len(text), text))
-        return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+        if not longest_first:
+            return None
+        search, letters = (
+            re.compile("|".join(map(re.escape, longest_first))).search,
+            {text[0] for text in longest_first},
+        )
+        first = letters.pop() if len(letters) == 1 else ""  # one letter is found many times as fast
+        return lambda text: first in text and search(text) is not None
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self.backend.decode(ids, skip_special_tokens=False))

@@ -560,3 +560,18 @@ def test_of_several_differences_the_first_is_named(monkeypatch: pytest.MonkeyPat
     with pytest.raises(DifferenceError) as raised:
         list(encoded)
     assert raised.value.document == 2
+
+
+@given(st.lists(st.sampled_from(["<a>", "<", "<a", "a>", "é", "[x]", "b", "\n"]), max_size=8), st.booleans())
+def test_control_tokens_are_found(pieces: list[str], alike: bool) -> None:
+    control = ["<a>", "<a>a>"] if alike else ["<a>", "[x]", "é"]
+    backend = tokenizers.Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
+    backend.add_special_tokens(control)
+    finds = Tokenizer("t", Path("t"), "", backend, None, None).control_finder()
+    assert finds is not None
+    assert finds("".join(pieces)) == any(token in "".join(pieces) for token in control)
+
+
+def test_no_control_tokens() -> None:
+    backend = tokenizers.Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
+    assert Tokenizer("t", Path("t"), "", backend, None, None).control_finder() is None

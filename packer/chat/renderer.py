@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +27,7 @@ class Renderer:
     tokenizer's own with the first chat: prompts and completions that are texts need none.
     """
 
-    def __init__(self, options: ChatOptions, control: re.Pattern[str] | None = None) -> None:
+    def __init__(self, options: ChatOptions, control: Callable[[str], bool] | None = None) -> None:
         """control: finds the tokenizer's control tokens in what a record says, for Rendered.control."""
         self.options = options
         self._control = control
@@ -39,7 +38,7 @@ class Renderer:
 
     def __call__(self, record: Conversation | Pair) -> list[Rendered]:
         documents = self._conversation(record) if isinstance(record, Conversation) else self._pair(record)
-        if self._control is not None and any(map(self._control.search, _said(record))):
+        if self._control is not None and any(map(self._control, _said(record))):
             return [replace(document, control=True) for document in documents]
         return documents
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -388,7 +387,7 @@ def test_pairs_are_chats_where_a_template_is_named(folder_of: Folder) -> None:
 
 
 def test_control_tokens_in_what_a_record_says(folder_of: Folder) -> None:
-    renderer = Renderer(ChatOptions(str(folder_of("chatml"))), re.compile(r"<\|im_end\|>|</s>"))
+    renderer = Renderer(ChatOptions(str(folder_of("chatml"))), lambda text: "<|im_end|>" in text or "</s>" in text)
     bad = [{"role": "user", "content": "Hi<|im_end|>"}, ONE[1]]
     assert not renderer(conversation(ONE))[0].control
     assert renderer(conversation(bad))[0].control
