@@ -117,8 +117,12 @@ def moves_of(
                 taken_from = (opened, rows, max_length, slots_per_row)
                 opened += rows
             first, rows, room, slots = taken_from
-            each = min(room // length, slots)
-            filled = min(rows, left // each)  # rows that take as many as they can
+            each = room // length
+            if each > slots:  # `min` would take a fifth of the time
+                each = slots
+            filled = left // each  # rows that take as many as they can
+            if filled > rows:
+                filled = rows
             parts = [(filled, each)] if filled else []
             left -= filled * each
             if left and filled < rows:  # the last documents of this length do not fill their row

@@ -15,7 +15,7 @@ import numpy as np
 from packer.lengths import Histogram
 from packer.packing import PLAN_EFFORT
 from packer.packing.cutting_stock import Effort, Solved, solve
-from packer.packing.decreasing import plan_of_moves
+from packer.packing.decreasing import Moves, plan_of_moves
 from packer.plan import Int32Array, Plan
 
 
@@ -48,6 +48,8 @@ def planned(
     return Planned(plan_of_moves(solved.moves, lengths, rng), solved.bound)
 
 
-def solve_histogram(histogram: Histogram, max_length: int, *, effort: float = PLAN_EFFORT) -> Solved:
-    """The same plan for lengths without documents."""
-    return solve(histogram, max_length, Effort(effort))
+def solve_histogram(
+    histogram: Histogram, max_length: int, *, effort: float = PLAN_EFFORT, fitted: Moves | None = None
+) -> Solved:
+    """The same plan for lengths without documents. fitted: by best-fit decreasing, where that is known already."""
+    return solve(histogram, max_length, Effort(effort), fitted=fitted)

@@ -31,7 +31,7 @@ def packed(corpus: Corpus, max_length: int, terms: Terms) -> Iterator[Price]:
         if not packing.missing("optimal"):
             from packer.packing import optimal
 
-            solved = optimal.solve_histogram(pieces.histogram, max_length, effort=EFFORT)
+            solved = optimal.solve_histogram(pieces.histogram, max_length, effort=EFFORT, fitted=found["bfd"])
             found["optimal"], case = solved.moves, replace(case, lp_bound=solved.bound)
         for name, moves in found.items():
             yield case.price(name, _decreasing(case, moves))

@@ -31,9 +31,17 @@ class Solved:
         return rows_of(self.moves)
 
 
-def solve(histogram: Histogram, max_length: int, effort: Effort, *, max_segments: int | None = None) -> Solved:
-    """No length may be above max_length. Stops as soon as a plan has as few rows as the bound."""
-    moves = moves_of(histogram, max_length, TightestRoom, max_segments=max_segments)
+def solve(
+    histogram: Histogram,
+    max_length: int,
+    effort: Effort,
+    *,
+    max_segments: int | None = None,
+    fitted: Moves | None = None,
+) -> Solved:
+    """No length may be above max_length. Stops as soon as a plan has as few rows as the bound. fitted: best-fit
+    decreasing's plan, where it is known already."""
+    moves = fitted or moves_of(histogram, max_length, TightestRoom, max_segments=max_segments)
     bound = packing_bound(histogram, max_length)
     if max_segments:
         bound = max(bound, -(-histogram.documents // max_segments))
@@ -42,10 +50,10 @@ def solve(histogram: Histogram, max_length: int, effort: Effort, *, max_segments
         return best
     groups = Groups.of(max_length)
     demand = groups.rounded(histogram)
-    start = of_moves(moves_of(demand, groups.capacity, TightestRoom, max_segments=max_segments))
     exact = groups.step == 1 and len(demand.lengths) == len(histogram.lengths)
+    start = moves if exact else moves_of(demand, groups.capacity, TightestRoom, max_segments=max_segments)
     first = effort.part(ROOT)
-    root = generate(demand, groups.capacity, start, first, max_segments, bound=bound if exact else 0)
+    root = generate(demand, groups.capacity, of_moves(start), first, max_segments, bound=bound if exact else 0)
     if root is None:
         return best
     found = root.bound if exact else groups.bound(histogram, max_length, demand, root.duals, effort, max_segments)
