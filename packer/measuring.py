@@ -5,7 +5,6 @@ They go to a temporary file in input order, 4 bytes a document, for the prices t
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -83,11 +82,8 @@ class Spill:
         self._file.write(lengths.data)
 
     def chunks(self) -> Iterator[Int32Array]:
-        """From several threads at once: each has its own place in the file."""
-        self._file.flush()
-        place = 0
-        while data := os.pread(self._file.fileno(), 4 * CHUNK, place):
-            place += len(data)
+        self._file.seek(0)
+        while data := self._file.read(4 * CHUNK):
             yield np.frombuffer(data, np.int32)
 
     def corpus(self) -> Corpus:

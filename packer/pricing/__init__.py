@@ -15,23 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import pyarrow
-
 from packer.pricing.corpus import Corpus, Price, Terms, compared
 from packer.pricing.flops import Model
 from packer.pricing.packed import packed
 from packer.pricing.padded import padded
-from packer.threads import ordered_ahead
 
 __all__ = ["Corpus", "Model", "Price", "Terms", "prices"]
 
 
 def prices(corpus: Corpus, max_lengths: Sequence[int], terms: Terms) -> Iterator[Price]:
-    """The price of each strategy at each max_length, one after another; several are worked out at a time."""
-
-    def at(max_length: int) -> list[Price]:
-        return compared([*padded(corpus, max_length, terms), *packed(corpus, max_length, terms)])
-
-    threads = pyarrow.cpu_count()
-    for found in ordered_ahead(at, max_lengths, threads=threads, ahead=threads + 1):
-        yield from found
+    """The price of each strategy at each max_length, one after another."""
+    for max_length in max_lengths:
+        yield from compared([*padded(corpus, max_length, terms), *packed(corpus, max_length, terms)])
