@@ -36,6 +36,11 @@ class Collector:
     def __init__(self, block_tokens: int) -> None:
         self._block_tokens, self._block = block_tokens, _Collected()
 
+    @property
+    def tokens(self) -> int:
+        """Collected so far."""
+        return self._block.tokens
+
     def add(self, batch: Encoded) -> Iterator[Block]:
         """Takes the batch; gives the blocks that it completes."""
         first = 0

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from socket import gethostname
@@ -26,6 +27,7 @@ from packer.errors import InputError, ResumeError, TokenizerError
 from packer.identity import Identity
 from packer.stage import Job, PartitionReport, TokenizerOptions
 from packer.staging import digest, partition_folder, sync
+from packer.threads import Behind
 from packer.typed import typed
 from packer.versions import versions
 
@@ -53,6 +55,11 @@ class StagePartition:
     settings: Mapping[str, Any]
 
     def __call__(self, partition: Partition, progress: Progress | None = None, /) -> PartitionReport:
+        with Behind() as behind:
+            return self.begin(partition, progress, behind).result()
+
+    def begin(self, partition: Partition, progress: Progress | None, behind: Behind, /) -> Future[PartitionReport]:
+        """The same, with planning, writing and the commit left to `behind`."""
         final = partition_folder(self.folder, partition.index)
         inputs = [identity.identity_of(piece) for piece in partition.slices]
         if final.exists():
@@ -61,21 +68,28 @@ class StagePartition:
                 and (kept.settings, kept.inputs) == (self.settings, inputs)
                 and intact(final, kept)
             ):
-                return kept.report
+                report = kept.report
+                return behind.give(lambda: report)
             shutil.rmtree(final)
         self._require_tokenizer()
         folder = final.with_name(f"{final.name}-{uuid4().hex}")
-        report = self._staged(partition, folder, progress)
-        _write(folder, Commit(dict(self.settings), inputs, report))
-        try:
-            folder.rename(final)
-        except OSError:
-            if not (final / REPORT).exists():
-                raise
-            shutil.rmtree(folder)  # another attempt was first
-        sync(self.folder)
-        memory.release(sum(report.tokens))
-        return report
+        staged = self._staged(partition, folder, behind, progress)
+
+        def commit() -> PartitionReport:
+            report = staged()
+            behind.check()
+            _write(folder, Commit(dict(self.settings), inputs, report))
+            try:
+                folder.rename(final)
+            except OSError:
+                if not (final / REPORT).exists():
+                    raise
+                shutil.rmtree(folder)  # another attempt was first
+            sync(self.folder)
+            memory.release(sum(report.tokens))
+            return report
+
+        return behind.give(commit)
 
     def _require_tokenizer(self) -> None:
         """Raises TokenizerError where the same name is another tokenizer here, on another machine or by now."""
@@ -88,10 +102,12 @@ class StagePartition:
                     "began; it has to be the same on every machine, and during a run"
                 )
 
-    def _staged(self, partition: Partition, folder: Path, progress: Progress | None) -> PartitionReport:
+    def _staged(
+        self, partition: Partition, folder: Path, behind: Behind, progress: Progress | None
+    ) -> Callable[[], PartitionReport]:
         sources = {piece.source for piece in partition.slices}
         try:
-            report = stage.stage(self.job, partition, folder, progress)
+            report = stage.stage(self.job, partition, folder, behind, progress)
         except InputError:
             identity.require_unchanged(sources)  # a file that is being written is not to be blamed for its last line
             raise

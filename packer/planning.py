@@ -28,41 +28,45 @@ def plan_rows(
     rng: np.random.Generator,
     effort: int | None = None,
     seconds: float | None = None,
+    watch: Callable[[], None] | None = None,
     traits: Traits | None = None,
     threshold: float = packing.SIMILARITY_THRESHOLD,
 ) -> tuple[Plan, int | None]:
     """The plan, and of `optimal` the rows that none can go below. effort: None for the default; seconds: PlanTimeError
-    when they are over; traits: of what has these lengths, with `threshold` for `semantic`."""
+    when they are over; watch: called between steps of `optimal`, and what it raises ends planning; traits: of what has
+    these lengths, with `threshold` for `semantic`."""
     if strategy != "optimal":
         return planned(strategy, lengths, max_length, max_segments, rng, traits, threshold), None
     from packer.packing import optimal
 
     work = packing.PLAN_EFFORT if effort is None else effort
-    watch = None if seconds is None else _deadline(seconds, len(lengths), work)
+    if seconds is not None:
+        watch = _deadline(seconds, len(lengths), work, watch)
     made = optimal.planned(lengths, max_length, max_segments=max_segments, rng=rng, effort=work, watch=watch)
     return made.plan, made.bound
 
 
-def strategy_of(name: str, *, effort: int | None = None, seconds: float | None = None) -> packing.Strategy:
-    """What plans by lengths alone, as a function of these."""
+def strategy_of(name: str, **effort: Any) -> packing.Strategy:
+    """What plans by lengths alone, as a function of these. effort: as for `plan_rows`, with seconds and watch."""
 
     def pack(
         lengths: Int32Array, max_length: int, *, max_segments: int | None = None, rng: np.random.Generator
     ) -> Plan:
-        how: dict[str, Any] = {"max_segments": max_segments, "rng": rng, "effort": effort, "seconds": seconds}
-        return plan_rows(name, lengths, max_length, **how)[0]
+        return plan_rows(name, lengths, max_length, max_segments=max_segments, rng=rng, **effort)[0]
 
     return pack
 
 
-def _deadline(seconds: float, documents: int, effort: int) -> Callable[[], None]:
+def _deadline(seconds: float, documents: int, effort: int, watch: Callable[[], None] | None) -> Callable[[], None]:
     end = monotonic() + seconds
 
-    def watch() -> None:
+    def both() -> None:
+        if watch:
+            watch()
         if monotonic() > end:
             raise PlanTimeError(
                 f"--strategy optimal: planning a block of {documents:,} documents took more than --plan-seconds "
                 f"{seconds:g}; give a smaller --plan-effort (it is {effort}), or more seconds"
             )
 
-    return watch
+    return both

@@ -8,9 +8,12 @@ the reader is what makes rows full: at a thousand documents a plan, 0.25% (2k) t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -33,9 +36,10 @@ from packer.relating import likeness_of, traits_of
 from packer.schema import Skipped
 from packer.similarity.likeness import Likeness
 from packer.staging import sync, write_block
+from packer.threads import Behind
 from packer.windowing import Windowing
 
-T = TypeVar("T", bound=np.generic)
+AHEAD = 0.25  # of a block, collected while the one before it is not written yet
 
 
 @dataclass(frozen=True)
@@ -146,8 +150,11 @@ class PartitionReport:
         return self.blocks + self.held.blocks
 
 
-def stage(job: Job, partition: Partition, folder: Path, progress: Progress | None = None) -> PartitionReport:
-    """Stages the partition's blocks as folders below a new `folder`, synced."""
+def stage(
+    job: Job, partition: Partition, folder: Path, behind: Behind, progress: Progress | None = None
+) -> Callable[[], PartitionReport]:
+    """Stages the partition's blocks as folders below a new `folder`, synced: reads and encodes all of it, and leaves
+    planning and writing to `behind`. Returns what waits for that, and then gives the report."""
     folder.mkdir()
     engine, ends, vocab_size = engine_of(job.tokenizer)
     render, chat_ends = chats_of(job.tokenizer, job.chat)
@@ -156,66 +163,86 @@ def stage(job: Job, partition: Partition, folder: Path, progress: Progress | Non
     places = Places(partition, reader.tally, several=bool(job.chat and job.chat.turns == "each"))
     watch = watch_of(job.tokenizer, job.seed, partition.index)
     encoded = counted(encode(reader, engine, ends, chat_ends, watch), counts, places, vocab_size, progress)
-    main, aside = Stager(job, partition.index, folder, places), None
+    main, aside = Stager(job, partition.index, folder, places, behind), None
     if job.validation is not None:
         held_job = replace(job, strategy="none", window=None, order="plan", lengths=(), epochs=1, equalize=None)
-        aside = Stager(held_job, partition.index, folder, places, "held")
+        aside = Stager(held_job, partition.index, folder, places, behind, "held")
     for batch in encoded:
         if aside is not None and job.validation is not None:
             batch, held = holdout.parted(batch, job.validation, job.seed)
             aside.add(held)
         main.add(batch)
-    kept, held_out = main.done(), aside.done() if aside else Held()
     if render:
         render.check(counts.chats)
-    sync(folder)
-    records = sum(reader.tally.records)
-    return PartitionReport(
-        partition.index,
-        reader.tally.records,
-        (counts.tokens + [0] * len(reader.tally.records))[: len(reader.tally.records)],
-        replace(kept.totals, records=records, skipped=reader.tally.skipped, empty=counts.empty),
-        kept.losses,
-        reader.tally.skipped_reasons,
-        kept.blocks,
-        counts.chats,
-        counts.checked,
-        watch.seconds if watch else 0.0,
-        held_out,
-        kept.trades,
-        kept.likeness,
-    )
+    main.end()
+    if aside is not None:
+        aside.end()
+
+    def report() -> PartitionReport:
+        kept, held_out = main.staged(), aside.staged() if aside else Held()
+        sync(folder)
+        records = sum(reader.tally.records)
+        return PartitionReport(
+            partition.index,
+            reader.tally.records,
+            (counts.tokens + [0] * len(reader.tally.records))[: len(reader.tally.records)],
+            replace(kept.totals, records=records, skipped=reader.tally.skipped, empty=counts.empty),
+            kept.losses,
+            reader.tally.skipped_reasons,
+            kept.blocks,
+            counts.chats,
+            counts.checked,
+            watch.seconds if watch else 0.0,
+            held_out,
+            kept.trades,
+            kept.likeness,
+        )
+
+    return report
 
 
 class Stager:
-    """Documents on their way to staged blocks, named after `name` and their number."""
+    """Documents on their way to staged blocks, named after `name` and their number. One block at most is with `behind`,
+    and the next one is then collected up to a part only, so that memory is bounded by little more than a block."""
 
-    def __init__(self, job: Job, partition: int, folder: Path, places: Places, name: str = "block") -> None:
+    def __init__(
+        self, job: Job, partition: int, folder: Path, places: Places, behind: Behind, name: str = "block"
+    ) -> None:
         self._job, self._partition, self._folder, self._places, self._name = job, partition, folder, places, name
         self._collector = Collector(job.block_tokens)
-        self._staged, self._index = Held(), 0
+        self._behind = behind
+        self._given: list[Future[Held]] = []
 
     def add(self, batch: Encoded) -> None:
+        self._behind.look()
         for block in self._collector.add(batch):
-            self._stage(block)
+            self._give(block)
+        if self._collector.tokens > self._job.block_tokens * AHEAD:
+            self._behind.wait()
 
-    def done(self) -> Held:
-        """What was staged, with what was still being collected."""
+    def end(self) -> None:
+        """No more documents come."""
         for block in self._collector.rest():
-            self._stage(block)
-        return self._staged
+            self._give(block)
 
-    def _stage(self, block: Block) -> None:
-        key, name = (self._partition, self._index), f"{self._name}-{self._index:05d}"
+    def staged(self) -> Held:
+        """What was staged, when it is. Raises what was wrong with it."""
+        return sum((held.result() for held in self._given), Held())
+
+    def _give(self, block: Block) -> None:
+        self._behind.wait()
+        self._given.append(self._behind.give(partial(self._stage, block, len(self._given))))
+
+    def _stage(self, block: Block, index: int) -> Held:
+        key, name = (self._partition, index), f"{self._name}-{index:05d}"
         try:
-            self._staged += _stage_block(self._job, block, key, self._folder / name)
+            return _stage_block(self._job, block, key, self._folder / name, self._behind.check)
         except OverlongError as error:
             place = self._places.of(int(block.documents.segments["doc"][error.document]))
             raise InputError(
                 f"{place}: has {error.length} tokens, more than --max-length {self._job.max_length} (--overlong "
                 "error); another --overlong splits or truncates it"
             ) from None
-        self._index += 1
 
 
 def load_tokenizer(options: TokenizerOptions) -> tuple[tokenizer.Tokenizer, tokenizer.Ends]:
@@ -259,7 +286,7 @@ def plan_block(job: Job, block: Block, rng: np.random.Generator) -> tuple[Plan, 
     Where rows are cut later the plan here is one row a document.
     """
     pieces, kept = _pieces(job, block)
-    return _planned(job, block, pieces, 0, rng).plans[0], kept.stop, kept.losses
+    return _planned(job, block, pieces, 0, rng, None).plans[0], kept.stop, kept.losses
 
 
 def _pieces(job: Job, block: Block) -> tuple[Pieces, Kept]:
@@ -283,9 +310,11 @@ class _Planned:
     bound: int | None = None
 
 
-def _planned(job: Job, block: Block, pieces: Pieces, epoch: int, rng: np.random.Generator) -> _Planned:
+def _planned(
+    job: Job, block: Block, pieces: Pieces, epoch: int, rng: np.random.Generator, watch: Callable[[], None] | None
+) -> _Planned:
     counted, trades, bound = _counted(pieces.length, job), list[Trade](), None
-    effort: dict[str, Any] = {"effort": job.plan_effort, "seconds": job.plan_seconds}
+    effort: dict[str, Any] = {"effort": job.plan_effort, "seconds": job.plan_seconds, "watch": watch}
     how: dict[str, Any] = {"max_segments": job.max_segments, "rng": rng}
     if job.equalize and not epoch:
         plan, trades = equalized.traded(counted, job.max_length, **how)
@@ -311,8 +340,9 @@ def _counted(lengths: Int32Array, job: Job) -> Int32Array:
     return -(-lengths // job.segment_multiple) * job.segment_multiple
 
 
-def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> Held:
-    """A folder for each packing and row length that has rows, `folder` for the first."""
+def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path, watch: Callable[[], None]) -> Held:
+    """A folder for each packing and row length that has rows, `folder` for the first. watch: called between steps, and
+    what it raises ends this."""
     documents = block.documents
     block = replace(block, traits=traits_of(job.strategy, block.traits, documents.tokens, documents.row_offsets))
     pieces, kept = _pieces(job, block)
@@ -323,7 +353,7 @@ def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> 
     masked = block.documents.trained is not None
     for epoch in range(job.epochs):
         ties = generator(job.seed, Stream.TIES, *key, *((epoch,) if epoch else ()))
-        made = _planned(job, block, pieces, epoch, ties)
+        made = _planned(job, block, pieces, epoch, ties, watch)
         trades += made.trades
         for length, plan in enumerate(made.plans):
             own = (epoch, length) if epoch or length else ()
@@ -333,6 +363,7 @@ def _stage_block(job: Job, block: Block, key: tuple[int, int], folder: Path) -> 
                 placed += np.bincount(plan.doc, minlength=len(placed))
             if not plan.rows:
                 continue
+            watch()
             path = folder.with_name("-".join(map(str, (folder.name, *own))))
             digests = write_block(block.documents, plan, kept.stop, path)
             report = BlockReport(path.name, plan.rows, plan.tokens, masked, digests, epoch, length, made.bound)

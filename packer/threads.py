@@ -1,12 +1,13 @@
-"""Work a few items ahead in threads, results in order; items made ahead in a thread."""
+"""Work a few items ahead in threads, results in order; items made ahead in a thread; work left to a thread behind."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from queue import Queue
-from threading import Thread
+from threading import Event, Thread
+from types import TracebackType
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -76,3 +77,46 @@ def made_ahead(items: Iterable[Item], ahead: int) -> Generator[Item, None, None]
         given_up.append(True)
         while not queue.empty():  # wakes a thread that waits to put
             queue.get_nowait()
+
+
+class Behind:
+    """A thread that does what it is given, in order, while its owner goes on: a context manager.
+
+    At its end all is done, after an error of the owner too. Only where the owner is interrupted is what has not begun
+    left undone, and what is being done is ended at its next `check`.
+    """
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="behind")
+        self._given: deque[Future[Any]] = deque()
+        self._closed = Event()
+
+    def give(self, function: Callable[[], Result]) -> Future[Result]:
+        """It is called whether or not what was given before has failed."""
+        future = self._pool.submit(function)
+        self._given.append(future)
+        return future
+
+    def look(self) -> None:
+        """Raises the error of what has failed by now."""
+        while self._given and self._given[0].done():
+            self._given.popleft().result()
+
+    def wait(self) -> None:
+        """The same, when all is done."""
+        while self._given:
+            self._given.popleft().result()
+
+    def check(self) -> None:
+        """For what takes long, to call now and then: raises CancelledError when nobody wants it any more."""
+        if self._closed.is_set():
+            raise CancelledError
+
+    def __enter__(self) -> Behind:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        interrupted = kind is not None and not issubclass(kind, Exception)
+        if interrupted:
+            self._closed.set()
+        self._pool.shutdown(cancel_futures=interrupted)

@@ -25,7 +25,7 @@ from packer.errors import TokenizerError, UsageError
 from packer.packing.overlong import Losses
 from packer.plan import Int32Array, Int64Array, offsets_of
 from packer.stage import Job, stage
-from packer.threads import ordered_ahead
+from packer.threads import Behind, ordered_ahead
 from packer.tokenizer import Ends, Tokenizer, ends_of, load
 
 SAMPLE = Path(__file__).parents[1] / "sample_data" / "tokenizer"
@@ -509,7 +509,9 @@ def test_a_mask_is_its_own_records_only(tmp_path: Path) -> None:
         order="plan",
         block_tokens=1000,
     )
-    assert stage(job, partition, tmp_path / "part").losses == Losses()
+    with Behind() as behind:
+        report = stage(job, partition, tmp_path / "part", behind)
+    assert report().losses == Losses()
 
 
 class Slow(HfEngine):

@@ -20,20 +20,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from packer.corpus import Partition, Source
+    from packer.threads import Behind
 
 EXECUTORS = {"local": "this machine", "ray": "a Ray cluster"}
 RETRIES = 3  # of a partition whose worker was killed
 SHOWN = 3  # files of a partition that are named
 
 Progress = Callable[[int, int], None]  # documents and tokens that have just been done
-Result_co = TypeVar("Result_co", covariant=True)
+Result = TypeVar("Result")
 
 
-class Work(Protocol[Result_co]):
+class Work(Protocol[Result]):
     """The function: frozen, picklable, pure but for the files that it writes. Its result is small and picklable."""
 
-    def __call__(self, partition: Partition, progress: Progress | None = None, /) -> Result_co: ...
+    def __call__(self, partition: Partition, progress: Progress | None = None, /) -> Result: ...
+
+    def begin(self, partition: Partition, progress: Progress | None, behind: Behind, /) -> Future[Result]:
+        """The same, but leaves its last part to `behind`, as what comes after all that this has been given before."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +63,8 @@ class Executor(Protocol):
         who will work, or their versions differ. Called once, before anything is staged."""
 
     def map(
-        self, work: Work[Result_co], partitions: Sequence[Partition], progress: Progress | None
-    ) -> Generator[Result_co, None, None]:
+        self, work: Work[Result], partitions: Sequence[Partition], progress: Progress | None
+    ) -> Generator[Result, None, None]:
         """work(partition) for each, in the order of the partitions, a bounded number of them at once.
 
         `progress` is called in the caller's thread while results are waited for. An error of the work is raised as the
