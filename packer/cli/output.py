@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 from pathlib import Path
@@ -32,7 +31,6 @@ def make(command: str, inputs: tuple[str, ...], out: Place, tokenizer: str | Non
     from packer.schema import Layout
     from packer.stage import Job
 
-    gc.freeze()  # what has been imported stays: looking for garbage in it would take 0.1 s over a short run
     report_file, quiet, dry_run = (values.pop(name) for name in ("report", "quiet", "dry_run"))
     how = {name: values.pop(name) for name in ("overwrite", "resume", "staging")}
     debug = bool(click.get_current_context().meta[DEBUG])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import shlex
 import sys
@@ -124,7 +123,6 @@ def stats(
     from packer.cli.progress import progress_bar
     from packer.pricing import Terms
 
-    gc.freeze()  # as `packer.cli.output` does
     read, options, chat = read_of(values), tokenizer_of(tokenizer, values), chat_of(tokenizer, values)
     max_lengths = sorted(set(values.pop("max_lengths"))) or measuring.MAX_LENGTHS
     windows = _windows(values)
