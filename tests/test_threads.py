@@ -1,4 +1,4 @@
-"""Items made ahead in a thread: in order, bounded, errors in their place, and no thread left waiting."""
+"""Items made ahead in a thread: in order, bounded, errors in their place, and no thread left waiting; work behind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from packer.threads import made_ahead
+from packer.threads import Behind, made_ahead
 
 
 def ended(name: str = "made-ahead") -> bool:
@@ -65,3 +65,73 @@ def test_ending_early_ends_the_thread(taken: int) -> None:
         next(source)
     source.close()
     assert ended()
+
+
+def test_what_is_given_is_done_in_order_beside_its_owner() -> None:
+    here, seen = threading.get_ident(), list[tuple[int, int]]()
+    with Behind() as behind:
+        given = [behind.give(lambda i=i: seen.append((i, threading.get_ident())) or i) for i in range(9)]  # type: ignore[misc]
+        behind.wait()
+    assert [future.result() for future in given] == [i for i, _ in seen] == list(range(9))
+    assert {thread for _, thread in seen} != {here}
+    assert len({thread for _, thread in seen}) == 1
+
+
+def test_an_error_behind_is_raised_at_the_next_look() -> None:
+    def fails() -> None:
+        raise ValueError("behind")
+
+    with Behind() as behind:
+        behind.look()
+        failed = behind.give(fails)
+        while not failed.done():
+            time.sleep(0.001)
+        with pytest.raises(ValueError, match="behind"):
+            behind.look()
+        behind.look()  # once
+        behind.give(fails)
+        with pytest.raises(ValueError, match="behind"):
+            behind.wait()
+
+
+def test_an_error_of_the_owner_leaves_nothing_undone() -> None:
+    done: list[int] = []
+    go = threading.Event()
+
+    def owner() -> None:
+        with Behind() as behind:
+            behind.give(go.wait)
+            for i in range(3):
+                behind.give(lambda i=i: done.append(i))  # type: ignore[misc]
+            go.set()
+            raise ValueError("the owner's")
+
+    with pytest.raises(ValueError, match="the owner's"):
+        owner()
+    assert done == [0, 1, 2]
+
+
+def test_an_interrupt_ends_what_is_being_done_and_leaves_the_rest() -> None:
+    begun, ended, later = threading.Event(), threading.Event(), list[int]()
+
+    def owner() -> None:
+        with Behind() as behind:
+
+            def long() -> None:
+                begun.set()
+                try:
+                    while True:
+                        behind.check()
+                        time.sleep(0.001)
+                finally:
+                    ended.set()
+
+            behind.give(long)
+            behind.give(lambda: later.append(1))
+            begun.wait()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        owner()
+    assert ended.is_set()
+    assert later == []
