@@ -117,6 +117,13 @@ class Behind:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         interrupted = kind is not None and not issubclass(kind, Exception)
-        if interrupted:
-            self._closed.set()
-        self._pool.shutdown(cancel_futures=interrupted)
+        try:
+            if not interrupted:
+                self._pool.shutdown()
+        except BaseException:
+            interrupted = True
+            raise
+        finally:
+            if interrupted:
+                self._closed.set()
+                self._pool.shutdown(cancel_futures=True)

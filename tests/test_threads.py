@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -135,3 +137,28 @@ def test_an_interrupt_ends_what_is_being_done_and_leaves_the_rest() -> None:
         owner()
     assert ended.is_set()
     assert later == []
+
+
+def test_an_interrupt_while_the_rest_is_being_done_ends_it() -> None:
+    ended = threading.Event()
+
+    def long() -> None:
+        try:
+            while True:
+                behind.check()
+                time.sleep(0.001)
+        finally:
+            ended.set()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        behind = Behind()
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        with pytest.raises(KeyboardInterrupt), behind:
+            behind.give(long)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert ended.is_set()
