@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from queue import Queue
 from threading import Event, Thread
 from types import TracebackType
@@ -88,13 +88,15 @@ class Behind:
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="behind")
-        self._given: deque[Future[Any]] = deque()
+        self._given: deque[Future[Any]] = deque()  # whose errors nobody has seen
+        self._all: list[Future[Any]] = []  # that may not be done
         self._closed = Event()
 
     def give(self, function: Callable[[], Result]) -> Future[Result]:
         """It is called whether or not what was given before has failed."""
         future = self._pool.submit(function)
         self._given.append(future)
+        self._all = [*(one for one in self._all if not one.done()), future]
         return future
 
     def look(self) -> None:
@@ -116,14 +118,14 @@ class Behind:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        interrupted = kind is not None and not issubclass(kind, Exception)
         try:
-            if not interrupted:
-                self._pool.shutdown()
+            if kind is not None and not issubclass(kind, Exception):
+                self._closed.set()
+            else:
+                wait(self._all)
         except BaseException:
-            interrupted = True
+            self._closed.set()
             raise
         finally:
-            if interrupted:
-                self._closed.set()
-                self._pool.shutdown(cancel_futures=True)
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            wait([one for one in self._all if not one.cancelled()])  # a thread's `join` is wrong once interrupted
