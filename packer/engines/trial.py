@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 import tokenizers
 
-from packer import __version__
+from packer import __version__, memory
 from packer.engines import fast, hostile, structure
 from packer.engines.engine import Engine, fault_in
 from packer.engines.errors import EngineError
@@ -44,6 +44,7 @@ def reason_against(tokenizer: Tokenizer, special_in_text: str) -> str | None:
         except EngineError as error:
             reason = f"it refuses: {error}"
             path = None if isinstance(error.__cause__, PASSING) else path
+        memory.trim()
     if path:
         _keep(path, reason)
     return reason
