@@ -20,7 +20,7 @@ from packer.plan import BoolArray, Int32Array, Int64Array, offsets_of
 from packer.similarity import Traits
 from packer.similarity.traits import joined
 
-TEXT_BATCH_CHARS = 2 << 20  # characters of text after which a batch is closed
+TEXT_BATCH_CHARS = 1 << 20  # characters of text after which a batch is closed
 TOKEN_BATCH_IDS = 1 << 19  # ready-made ids after which a batch is closed
 BATCH_DOCUMENTS = 4096
 
