@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -113,22 +114,23 @@ def test_an_error_of_the_owner_leaves_nothing_undone() -> None:
     assert done == [0, 1, 2]
 
 
+def until_unwanted(behind: Behind, begun: threading.Event, ended: threading.Event) -> None:
+    """Long work."""
+    begun.set()
+    try:
+        while True:
+            behind.check()
+            time.sleep(0.001)
+    finally:
+        ended.set()
+
+
 def test_an_interrupt_ends_what_is_being_done_and_leaves_the_rest() -> None:
     begun, ended, later = threading.Event(), threading.Event(), list[int]()
 
     def owner() -> None:
         with Behind() as behind:
-
-            def long() -> None:
-                begun.set()
-                try:
-                    while True:
-                        behind.check()
-                        time.sleep(0.001)
-                finally:
-                    ended.set()
-
-            behind.give(long)
+            behind.give(partial(until_unwanted, behind, begun, ended))
             behind.give(lambda: later.append(1))
             begun.wait()
             raise KeyboardInterrupt
@@ -140,15 +142,7 @@ def test_an_interrupt_ends_what_is_being_done_and_leaves_the_rest() -> None:
 
 
 def test_an_interrupt_while_the_rest_is_being_done_ends_it() -> None:
-    ended = threading.Event()
-
-    def long() -> None:
-        try:
-            while True:
-                behind.check()
-                time.sleep(0.001)
-        finally:
-            ended.set()
+    begun, ended = threading.Event(), threading.Event()
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -158,7 +152,7 @@ def test_an_interrupt_while_the_rest_is_being_done_ends_it() -> None:
         behind = Behind()
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1)).start()
         with pytest.raises(KeyboardInterrupt), behind:
-            behind.give(long)
+            behind.give(partial(until_unwanted, behind, begun, ended))
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert ended.is_set()
