@@ -10,8 +10,8 @@ from packer import engines, tokenizer
 from packer.corpus import Source
 from packer.counting import Progress
 from packer.errors import InputError
+from packer.job import TokenizerOptions
 from packer.loading import COMPRESSED
-from packer.stage import TokenizerOptions
 
 Result = TypeVar("Result")
 

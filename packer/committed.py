@@ -25,7 +25,7 @@ from packer.corpus import Partition
 from packer.counting import Progress
 from packer.errors import InputError, ResumeError, TokenizerError
 from packer.identity import Identity
-from packer.stage import Job, PartitionReport, TokenizerOptions
+from packer.job import Job, PartitionReport, TokenizerOptions
 from packer.staging import digest, partition_folder, sync
 from packer.threads import Behind
 from packer.typed import typed

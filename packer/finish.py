@@ -20,12 +20,12 @@ from packer.balancing import Balance, Spreads
 from packer.cutting import StagedBlock
 from packer.errors import UsageError
 from packer.interleave import RUN, Stream, generator, in_like_runs, in_order, shuffled
+from packer.job import PartitionReport
 from packer.manifest import DATA, Totals, shard_name
 from packer.plan import Int64Array, offsets_of
 from packer.rows import Rows, attention_cost, columns, concatenate
 from packer.schema import FORMATS, Layout
 from packer.shards import ShardFile, ShardWriter, record_batch
-from packer.stage import PartitionReport
 from packer.staging import partition_folder
 from packer.threads import ordered_ahead
 

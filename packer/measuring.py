@@ -21,12 +21,12 @@ from packer.corpus.documents import KEPT_REASONS
 from packer.counting import Counts, Places, Progress, counted
 from packer.encoding import encode
 from packer.errors import InputError
+from packer.job import TokenizerOptions
 from packer.lengths import Histogram
 from packer.plan import Int32Array
 from packer.pricing import Corpus
 from packer.rendering import describe
 from packer.schema import Skipped
-from packer.stage import TokenizerOptions
 from packer.tokenizer import find as find_tokenizer
 
 CHUNK = 1 << 20  # documents priced at a time

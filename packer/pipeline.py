@@ -38,6 +38,7 @@ from packer.corpus.documents import KEPT_REASONS
 from packer.counting import Progress
 from packer.errors import EmptyError, UsageError
 from packer.executors import Execution
+from packer.job import Job, PartitionReport
 from packer.manifest import InputFile, Manifest, Options, Split, TokenizerFacts, Totals
 from packer.packing.equalized import summed
 from packer.packing.overlong import Losses
@@ -47,7 +48,6 @@ from packer.run_facts import Facts, Start
 from packer.schema import VALIDATION, Layout, Skipped
 from packer.shards import arrow_schema
 from packer.similarity.likeness import Likeness, Similarity
-from packer.stage import Job, PartitionReport
 from packer.versions import versions
 
 IN_PROCESS = Execution()

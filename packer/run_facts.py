@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from packer import engines, tokenizer
+from packer.job import TokenizerOptions
 from packer.packing.equalized import Trade
-from packer.stage import TokenizerOptions
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from packer.corpus import Partition, Source
 from packer.corpus.stored import check_workers
 from packer.errors import EmptyError, OutputError, ResumeError, UsageError
 from packer.executors import Execution, Executor, Progress
+from packer.job import Job, PartitionReport, TokenizerOptions
 from packer.remote import in_this_process
-from packer.stage import Job, PartitionReport, TokenizerOptions
 from packer.upload import Target
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -18,11 +18,11 @@ from packer.chat import ChatOptions
 from packer.corpus import ReadOptions
 from packer.counting import Progress
 from packer.errors import InputError
+from packer.job import TokenizerOptions
 from packer.lengths import Histogram
 from packer.measuring import Measured, Source, Spill, measure
 from packer.pricing import Corpus, Price, Terms, prices
 from packer.recommending import Recommendation, recommend
-from packer.stage import TokenizerOptions
 from packer.windowing import Coverage, Windowing, coverage
 
 MAX_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)

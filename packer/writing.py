@@ -9,10 +9,10 @@ from pathlib import Path
 from packer import finish, metrics
 from packer.balancing import Balance, Spreads, mean_and_p95
 from packer.cutting import StagedBlock
+from packer.job import Job
 from packer.manifest import BalanceFacts, Epoch, LengthGroup, Totals
 from packer.schema import Layout
 from packer.shards import ShardFile, arrow_schema
-from packer.stage import Job
 
 
 @dataclass(frozen=True)

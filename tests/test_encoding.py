@@ -22,9 +22,10 @@ from packer.corpus.documents import TextBatch, TokenBatch
 from packer.encoding import Encoded, encode
 from packer.engines import DifferenceError, HfEngine, Watch
 from packer.errors import TokenizerError, UsageError
+from packer.job import Job
 from packer.packing.overlong import Losses
 from packer.plan import Int32Array, Int64Array, offsets_of
-from packer.stage import Job, stage
+from packer.stage import stage
 from packer.threads import Behind, ordered_ahead
 from packer.tokenizer import Ends, Tokenizer, ends_of, load
 

@@ -26,13 +26,14 @@ from packer.encoding import Encoded
 from packer.errors import OutputError
 from packer.finish import Output, staged_blocks, write_shards
 from packer.interleave import Stream, generator
+from packer.job import BlockReport, Job, PartitionReport
 from packer.manifest import Totals
 from packer.packing.overlong import Losses
 from packer.plan import runs
 from packer.rows import columns
 from packer.schema import IGNORE_INDEX, SCOPES, TAILS, Layout
 from packer.shards import ShardFile, arrow_schema, read_shard
-from packer.stage import BlockReport, Job, PartitionReport, plan_block
+from packer.stage import plan_block
 from packer.staging import write_block
 from packer.windowing import Windowing
 

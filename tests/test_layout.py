@@ -25,7 +25,7 @@ ROOMS = [
     "encoding shards cutting",
     "planning",
     "manifest rendering chat_summary holdout blocks counting",
-    "reader stored packings_summary",
+    "reader stored packings_summary job",
     "torch",
     "stage executors length_file",
     "committed attempts run_facts",

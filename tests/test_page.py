@@ -20,9 +20,9 @@ import pytest
 from packer import page
 from packer.corpus import ReadOptions
 from packer.errors import PackerError
+from packer.job import TokenizerOptions
 from packer.page import charts, tables
 from packer.pricing import Model, Terms
-from packer.stage import TokenizerOptions
 from packer.stats import MAX_LENGTHS, Stats, stats, stats_of_lengths
 
 ROOT = Path(__file__).parents[1]

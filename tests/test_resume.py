@@ -22,9 +22,9 @@ from packer.commit import Output
 from packer.corpus import ReadOptions
 from packer.errors import InputError, OutputError
 from packer.finish import Output as Shards
+from packer.job import Job
 from packer.manifest import load
 from packer.schema import Layout
-from packer.stage import Job
 from packer.verify import verify
 
 FILES = 5

@@ -148,11 +148,12 @@ def test_a_data_set_gives_the_same_rows(corpus: Path, tmp_path: Path) -> None:
 
 def test_resume_notices_another_field() -> None:
     """What documents are planned by is among the settings of a partition."""
-    from packer import committed, stage
+    from packer import committed
     from packer.corpus import ReadOptions
+    from packer.job import Job
 
     def settings(**read: str) -> dict[str, object]:
-        job = stage.Job(ReadOptions(**read), None, "semantic", 8, None, 0, None, 0, "plan", 9)
+        job = Job(ReadOptions(**read), None, "semantic", 8, None, 0, None, 0, "plan", 9)
         return committed.settings_of(job, None, None)
 
     assert settings(group_field="a") != settings(group_field="b")

@@ -16,9 +16,9 @@ from tokenizers import Tokenizer
 from packer.cli import cli
 from packer.corpus import ReadOptions
 from packer.errors import InputError, UsageError
+from packer.job import TokenizerOptions
 from packer.packing import load, overlong
 from packer.pricing import Model, Terms
-from packer.stage import TokenizerOptions
 from packer.stats import MAX_LENGTHS, Stats, stats
 
 SAMPLES = Path(__file__).parents[1] / "sample_data"

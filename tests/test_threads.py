@@ -72,8 +72,13 @@ def test_ending_early_ends_the_thread(taken: int) -> None:
 
 def test_what_is_given_is_done_in_order_beside_its_owner() -> None:
     here, seen = threading.get_ident(), list[tuple[int, int]]()
+
+    def work(i: int) -> int:
+        seen.append((i, threading.get_ident()))
+        return i
+
     with Behind() as behind:
-        given = [behind.give(lambda i=i: seen.append((i, threading.get_ident())) or i) for i in range(9)]  # type: ignore[misc]
+        given = [behind.give(partial(work, i)) for i in range(9)]
         behind.wait()
     assert [future.result() for future in given] == [i for i, _ in seen] == list(range(9))
     assert {thread for _, thread in seen} != {here}
@@ -105,7 +110,7 @@ def test_an_error_of_the_owner_leaves_nothing_undone() -> None:
         with Behind() as behind:
             behind.give(go.wait)
             for i in range(3):
-                behind.give(lambda i=i: done.append(i))  # type: ignore[misc]
+                behind.give(partial(done.append, i))
             go.set()
             raise ValueError("the owner's")
 

@@ -18,9 +18,9 @@ from packer.cli import main
 from packer.corpus import ReadOptions
 from packer.errors import UsageError
 from packer.finish import Output
+from packer.job import Job
 from packer.reader import PackedDataset
 from packer.schema import Layout
-from packer.stage import Job
 
 SAMPLES = Path(__file__).parents[1] / "sample_data"
 IGNORED = -100

@@ -18,7 +18,7 @@ from packer.schema import COLUMNS, COMPRESSIONS, FORMATS, LABELS, POSITIONS
 if TYPE_CHECKING:
     from packer.chat import ChatOptions
     from packer.corpus import ReadOptions
-    from packer.stage import TokenizerOptions
+    from packer.job import TokenizerOptions
 
 
 DEBUG = "packer.debug"  # among what click keeps with a command
@@ -301,7 +301,7 @@ def contains(out: Place, file: Path) -> bool:
 
 def tokenizer_of(source: str | None, values: dict[str, Any]) -> TokenizerOptions | None:
     """Takes the tokenizer's options out of `values`."""
-    from packer.stage import TokenizerOptions
+    from packer.job import TokenizerOptions
 
     chosen = {name: values.pop(name) for name in ("bos", "eos", "eos_token", "special_in_text", "engine")}
     if source is None:

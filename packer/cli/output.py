@@ -16,20 +16,20 @@ from packer.remote import Place
 
 if TYPE_CHECKING:
     from packer.finish import Output
+    from packer.job import Job
     from packer.schema import Layout
-    from packer.stage import Job
 
 
 def make(command: str, inputs: tuple[str, ...], out: Place, tokenizer: str | None, values: dict[str, Any]) -> None:
     """Calls the function of `packer.pipeline` that is named like the command. values: all other options by name, and
-    what else `packer.stage.Job` and `packer.schema.Layout` need."""
+    what else `packer.job.Job` and `packer.schema.Layout` need."""
     loading.guess_ahead(tokenizer, inputs, values["engine"])
     from packer import pipeline, report
     from packer.cli.progress import progress_bar
     from packer.executors import Execution
     from packer.finish import Output
+    from packer.job import Job
     from packer.schema import Layout
-    from packer.stage import Job
 
     report_file, quiet, dry_run = (values.pop(name) for name in ("report", "quiet", "dry_run"))
     how = {name: values.pop(name) for name in ("overwrite", "resume", "staging")}

@@ -25,6 +25,7 @@ from packer.dryrun.sample import Sample
 from packer.errors import InputError
 from packer.finish import Output
 from packer.interleave import Stream, generator
+from packer.job import Job
 from packer.manifest import Manifest
 from packer.packing import by_length, overlong
 from packer.plan import Int32Array
@@ -33,7 +34,6 @@ from packer.remote import Place
 from packer.running import BYTES_A_TOKEN
 from packer.schema import Layout
 from packer.shards import ZSTD_LEVEL
-from packer.stage import Job
 from packer.windowing import coverage
 
 DRY_EFFORT = 5  # of optimal

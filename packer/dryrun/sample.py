@@ -26,8 +26,8 @@ from packer.corpus.extent import rows_of
 from packer.corpus.streams import open_bytes, stored_per_byte
 from packer.encoding import Encoded, encode
 from packer.errors import InputError
+from packer.job import Job
 from packer.plan import Int32Array
-from packer.stage import Job
 
 PIECES = 12  # of the input that are looked at
 HEAD_BYTES = 256 << 10  # of one, decompressed

@@ -20,10 +20,10 @@ from packer.corpus import ReadOptions
 from packer.engines import EngineError, HfEngine, Watch, fast, trial
 from packer.errors import DatasetError, InputError
 from packer.finish import Output
+from packer.job import Job, TokenizerOptions
 from packer.plan import Int32Array, Int64Array
 from packer.pricing import Terms
 from packer.schema import Layout
-from packer.stage import Job, TokenizerOptions
 from packer.tokenizer import Tokenizer, load
 from packer.windowing import Windowing
 
