@@ -6,6 +6,7 @@
 Rooms, each importing only from those above it:
 
     errors · plan · schema        the words: failures, the plan's arrays, the columns on disk
+    threads · memory              work ahead and behind; free memory given back
     windowing                     windows every S tokens: where, and what they cover; pure NumPy
     similarity/                   which documents are alike, in whole numbers; pure NumPy
     packing/ · rows · interleave  the algorithms, pure NumPy: plan, gather, order
@@ -27,6 +28,7 @@ Rooms, each importing only from those above it:
     stored/                       data sets read back: rows by group, documents, both as an INPUT
     reader/ · torch               rows and batches for a training loop
     commit · upload               OUT, here and in a store: a whole data set or none
+    job                           what determines the rows, and what a staged block and partition came to
     stage · executors/            one partition's work; where it is done: here, in processes, on a cluster
     finish · writing              all shards: of a packing and a row length; of all of them
     running · committed           who does it, what is kept of it for --resume

@@ -1,6 +1,7 @@
 """One partition, from its records to staged blocks: a function of the job and the partition, and of nothing else.
 
     read ─▶ encode ─▶ collect a block ─▶ plan ─▶ gather rows in their block's final order ─▶ staging files
+                                      └─ behind, while the next block is read and encoded
 
 A block is the bounded set of documents that is planned at once. Planning far more documents at once than a batch of
 the reader is what makes rows full: at a thousand documents a plan, 0.25% (2k) to 2.6% (32k) of rows are lost.
