@@ -91,7 +91,8 @@ def _compared(batches: Iterator[Encoded], watch: Watch) -> Iterator[Encoded]:
             if batch.sample:
                 pending.append(batch.sample)
             while pending and pending[0].expected.done():
-                pending.popleft().compare()
+                pending[0].compare()  # what differs stays the first of them
+                pending.popleft()
             yield replace(batch, sample=None)
     except EngineError:
         _compare_all(pending)

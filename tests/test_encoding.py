@@ -519,10 +519,14 @@ class Slow(HfEngine):
     """A reference that answers only when it may."""
 
     may = threading.Event()
+    answered = threading.Semaphore(0)
 
     def encode(self, texts: Sequence[str]) -> tuple[Int32Array, Int64Array]:
         assert self.may.wait(60)
-        return super().encode(texts)
+        try:
+            return super().encode(texts)
+        finally:
+            self.answered.release()
 
 
 class Changing(HfEngine):
@@ -552,14 +556,17 @@ def test_documents_go_on_while_the_reference_works(monkeypatch: pytest.MonkeyPat
     assert [*encoded] == []
 
 
-@pytest.mark.parametrize("slow", [False, True])
-def test_of_several_differences_the_first_is_named(monkeypatch: pytest.MonkeyPatch, slow: bool) -> None:
+@pytest.mark.parametrize("taken", [0, 1, 2, 3])
+def test_of_several_differences_the_first_is_named(monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
+    """However many batches have passed when the reference has answered for all that were read."""
     monkeypatch.setattr(Slow, "may", threading.Event())
+    monkeypatch.setattr(Slow, "answered", threading.Semaphore(0))
     texts = ["right", "right", "this is wrong", "right", "wrong too", "wrong as well"]
     encoded = watched(Slow(load(str(SAMPLE))), [batch_of(2 * i, *texts[2 * i : 2 * i + 2]) for i in range(3)])
-    if slow:
-        assert len([next(encoded) for _ in range(3)]) == 3
+    assert len([next(encoded) for _ in range(taken)]) == taken
     Slow.may.set()
+    for _ in texts if taken else ():
+        assert Slow.answered.acquire(timeout=60)
     with pytest.raises(DifferenceError) as raised:
         list(encoded)
     assert raised.value.document == 2
